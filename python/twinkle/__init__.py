@@ -1,0 +1,36 @@
+"""Where every rank of a training job is, who is in its group, and which rows are its own.
+
+Names load when they are first touched, so that importing `twinkle` costs nothing in a launcher of very many ranks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_HOMES = {
+    "DeviceMesh": "mesh",
+    "DeviceGroup": "group",
+    "Node": "group",
+    "Platform": "platform",
+    "allocate": "platform.allocation",
+    "__version__": "_core",
+}
+_MODULES = ("errors", "plan", "platform", "dataloader")
+
+__all__ = [*_HOMES, *_MODULES]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name in _HOMES:
+        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

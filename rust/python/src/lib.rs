@@ -1,0 +1,12 @@
+//! `twinkle._core`: the core's types and functions as Python sees them.
+
+mod arguments;
+mod error;
+
+/// The compiled core. Import `twinkle`, not this module.
+#[pyo3::pymodule(gil_used = false)]
+mod _core {
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "Python's name for it")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}
