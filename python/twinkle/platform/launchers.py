@@ -64,6 +64,19 @@ LAUNCHERS = (
         owner=True,
     ),
     Launcher(
+        # Ray workers, Ray Train's among them, inherit whatever started their node's raylet.
+        "ray",
+        (("RAY_RAYLET_PID",), _TORCH_SET),
+        ("RANK",),
+        ("WORLD_SIZE",),
+        _LOCAL_RANK,
+        _LOCAL_SIZE,
+        node_rank=("NODE_RANK",),
+        nnodes=("NNODES",),
+        kind="torch",
+        owner=True,
+    ),
+    Launcher(
         "torch",
         (_TORCH_SET,),
         ("RANK",),
@@ -136,5 +149,5 @@ LAUNCHERS = (
     ),
 )
 
-#: A shell in an allocation is itself a Slurm step, but nobody's rank.
+#: Names of Slurm jobs that are a shell: a step of theirs is nobody's rank.
 INTERACTIVE = ("bash", "interactive")

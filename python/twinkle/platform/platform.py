@@ -80,7 +80,7 @@ class Platform:
     @staticmethod
     def is_local_master() -> bool:
         """Whether this is the first process of its node, or the only one."""
-        reading = _current_reading()
+        reading = current_reading()
         index = None if reading is None else reading.local_index
         return (Platform.get_local_rank() if index is None else index) <= 0
 
@@ -112,9 +112,9 @@ class Platform:
         `idx` None is the index that `bind` would choose. A host without an accelerator answers `'cpu'` unless a family
         is named. Nothing is imported, bound, or checked against the number of devices.
         """
-        from .binding import device_name, local_index
+        from .binding import device_name
 
-        return device_name(_family(platform, bare="cpu"), idx, local_index)
+        return device_name(_family(platform, bare="cpu"), idx)
 
     @staticmethod
     def get_peer_index(target_size: int, rank: int | None = None, world_size: int | None = None) -> slice:
@@ -195,7 +195,7 @@ def _read_rank(rank: str | None, world: str | None) -> int:
 
 
 def _answer(what: str) -> int:
-    reading = _current_reading()
+    reading = current_reading()
     if reading is None:
         from .launchers import SINGLE
 
@@ -203,7 +203,7 @@ def _answer(what: str) -> int:
     return reading.answer(what)
 
 
-def _current_reading() -> Reading | None:
+def current_reading() -> Reading | None:
     """What the environment says now; None on a Ray driver, which launcher variables do not concern."""
     global _reading
     if current.positions == ():

@@ -101,12 +101,15 @@ class Reading:
 
     def _present(self) -> Iterator[Launcher]:
         for launcher in LAUNCHERS:
-            if all(self.look(*names) for names in launcher.shown_by) and not self._interactive(launcher):
+            if all(self.look(*names) for names in launcher.shown_by) and not self._outer(launcher):
                 yield launcher
 
-    def _interactive(self, launcher: Launcher) -> bool:
+    def _outer(self, launcher: Launcher) -> bool:
+        """Whether a step manager's variables are about somebody else: an interactive shell, or a raylet."""
+        if launcher.kind != "manager":
+            return False
         job = self.look("SLURM_JOB_NAME") if launcher.name == "slurm" else None
-        return job is not None and job[1] in INTERACTIVE
+        return self.look("RAY_RAYLET_PID") is not None or (job is not None and job[1] in INTERACTIVE)
 
     def _deciding(self) -> Launcher | None:
         """The first launcher that is there; half a torch set gives way to a whole set that agrees with it."""
