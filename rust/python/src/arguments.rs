@@ -1,8 +1,9 @@
 //! What callers hand over, read as the core's types or refused by name.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyInt};
-use twinkle::Refusal;
+use pyo3::pybacked::PyBackedStr;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyInt};
+use twinkle::{Order, Refusal, Requested};
 
 use crate::error::Raise;
 
@@ -39,4 +40,108 @@ pub(crate) fn found(value: &Bound<'_, PyAny>) -> String {
         Ok(text) if text.to_string_lossy().chars().count() <= 40 => format!("{text} ({kind})"),
         _ => format!("a {kind}"),
     }
+}
+
+/// Reads a rank, position, data rank or stage.
+pub(crate) fn rank_number(what: &str, value: &Bound<'_, PyAny>) -> PyResult<i128> {
+    integer(value, |found| Refusal::RankNotAnInteger { what: what.to_owned(), found })
+}
+
+/// Reads a size, offset or row count.
+pub(crate) fn size_number(what: &str, value: &Bound<'_, PyAny>) -> PyResult<i128> {
+    integer(value, |found| Refusal::NotAnInteger { what: what.to_owned(), found })
+}
+
+/// Reads a size that may be left open.
+pub(crate) fn open_size(what: &str, value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<i128>> {
+    value.map(|value| size_number(what, value)).transpose()
+}
+
+/// A rank that can be looked up: negative or huge numbers are never in a mesh.
+pub(crate) fn rank_to_find(value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    Ok(u64::try_from(rank_number("rank", value)?).ok())
+}
+
+/// Axis names: one, or a sequence of them.
+pub(crate) struct Names(Vec<PyBackedStr>);
+
+impl Names {
+    /// Reads a name or a sequence of names.
+    pub(crate) fn read(value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(name) = value.extract::<PyBackedStr>() {
+            return Ok(Self(vec![name]));
+        }
+        let refused = || PyErr::from(Raise(Refusal::AxisNotText { found: found(value) }));
+        // Bytes and mappings iterate too, but not over the names somebody meant.
+        if value.is_instance_of::<PyBytes>() || value.is_instance_of::<PyDict>() {
+            return Err(refused());
+        }
+        let mut names = Vec::new();
+        for name in value.try_iter().map_err(|_| refused())? {
+            if names.len() >= 64 {
+                return Err(refused());
+            }
+            names.push(name?.extract::<PyBackedStr>().map_err(|_| refused())?);
+        }
+        Ok(Self(names))
+    }
+
+    /// The names as the core takes them.
+    pub(crate) fn words(&self) -> Vec<&str> {
+        self.0.iter().map(|name| &**name).collect()
+    }
+}
+
+/// Names with a number each, in the order of the mapping.
+pub(crate) fn named_numbers(
+    what: &str,
+    mapping: &Bound<'_, PyDict>,
+    read: impl Fn(&str, &Bound<'_, PyAny>) -> PyResult<i128>,
+) -> PyResult<Vec<(PyBackedStr, i128)>> {
+    mapping
+        .iter()
+        .map(|(name, value)| {
+            let text = name.extract::<PyBackedStr>();
+            let text = text.map_err(|_| Raise(Refusal::AxisNotText { found: found(&name) }))?;
+            let number = read(&format!("{what}{text}"), &value)?;
+            Ok((text, number))
+        })
+        .collect()
+}
+
+/// The order of the axes: a Megatron string, or names outermost first.
+pub(crate) fn order(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Order>> {
+    let Some(value) = value else { return Ok(None) };
+    if let Ok(text) = value.extract::<PyBackedStr>() {
+        return Ok(Some(Order::Megatron(text.to_string())));
+    }
+    let names = Names::read(value)?;
+    Ok(Some(Order::OutermostFirst(names.words().into_iter().map(str::to_owned).collect())))
+}
+
+/// A switch: a bool and nothing that merely looks like one.
+pub(crate) fn switch(what: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    match value.cast::<PyBool>() {
+        Ok(value) => Ok(value.is_true()),
+        Err(_) => Err(Raise(Refusal::NotABool { what: what.to_owned(), found: found(value) }).into()),
+    }
+}
+
+/// The options of a mesh, as the mapping that its constructors take.
+pub(crate) fn requested(options: &Bound<'_, PyDict>) -> PyResult<Requested> {
+    let mut requested = Requested::default();
+    for (name, value) in options.iter() {
+        let name = name.extract::<PyBackedStr>()?;
+        let size = |value: &Bound<'_, PyAny>| open_size(&name, (!value.is_none()).then_some(value));
+        match &*name {
+            "ulysses_size" => requested.ulysses_size = size(&value)?,
+            "ep_size" => requested.ep_size = size(&value)?,
+            "etp_size" => requested.etp_size = size(&value)?,
+            "ep_fsdp_size" => requested.ep_fsdp_size = size(&value)?,
+            "vpp_size" => requested.vpp_size = size(&value)?,
+            "sequence_parallel" => requested.sequence_parallel = switch(&name, &value)?,
+            _ => return Err(Raise(Refusal::OptionUnknown { name: name.to_string() }).into()),
+        }
+    }
+    Ok(requested)
 }

@@ -1,7 +1,9 @@
 //! `twinkle._core`: the core's types and functions as Python sees them.
 
 mod arguments;
+mod arrays;
 mod error;
+mod mesh;
 
 /// The compiled core. Import `twinkle`, not this module.
 #[pyo3::pymodule(gil_used = false)]
@@ -9,4 +11,7 @@ mod _core {
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "Python's name for it")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    #[pymodule_export]
+    use crate::mesh::Mesh;
 }

@@ -1,0 +1,47 @@
+"""Everything about one rank of a mesh, in a few lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from twinkle.errors import AxisError, MeshError
+
+if TYPE_CHECKING:
+    from twinkle.mesh import DeviceMesh
+
+__all__ = ["explain", "folded"]
+
+_SHOWN = 8
+
+
+def explain(mesh: DeviceMesh, rank: int) -> str:
+    """Place, coordinates, groups and rows of a rank; RankError outside the mesh."""
+    place = mesh.group_of((), rank)[0]
+    coordinates = mesh.coordinates(place) or {}
+    words = " ".join(f"{name}={index}" for name, index in coordinates.items())
+    lines = [f"rank {place} of {mesh!r}", f"  position {mesh.position_of(place)}, {words}"]
+    width = max(len(name) for name in (*coordinates, "ulysses"))
+    axes = [name for name, size in zip(coordinates, mesh.shape, strict=True) if size > 1]
+    if (mesh.ulysses_size or 1) > 1:
+        axes.append("ulysses")
+    for name in axes:
+        members = mesh.group_of(name, place)
+        lines.append(f"  {name:<{width}}  {mesh.index_in_group(name, place)} of {len(members)}: {folded(members)}")
+    try:
+        data_rank = mesh.data_rank_of(place)
+        lines.append(f"  data rank {data_rank} of {mesh.data_world_size}")
+        collected = mesh.get_collect_ranks()[data_rank or 0]
+        own = "this rank" if collected == place else f"rank {collected}"
+        lines[-1] += f", collected from {own}"
+    except (AxisError, MeshError) as refusal:
+        lines.append(f"  rows: {refusal}")
+    return "\n".join(lines)
+
+
+def folded(ranks: Sequence[int]) -> str:
+    """Ranks in few words: the first and last ones, and the step where they are evenly spaced."""
+    if len(ranks) <= _SHOWN:
+        return " ".join(map(str, ranks))
+    step = f", every {ranks.step}" if isinstance(ranks, range) and ranks.step != 1 else ""
+    return f"{ranks[0]} {ranks[1]} {ranks[2]} ... {ranks[-1]} ({len(ranks)} ranks{step})"
