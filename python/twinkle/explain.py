@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from twinkle.errors import AxisError, MeshError
+from twinkle.errors import MeshError
 
 if TYPE_CHECKING:
     from twinkle.mesh import DeviceMesh
@@ -30,11 +30,10 @@ def explain(mesh: DeviceMesh, rank: int) -> str:
         lines.append(f"  {name:<{width}}  {mesh.index_in_group(name, place)} of {len(members)}: {folded(members)}")
     try:
         data_rank = mesh.data_rank_of(place)
-        lines.append(f"  data rank {data_rank} of {mesh.data_world_size}")
-        collected = mesh.get_collect_ranks()[data_rank or 0]
+        collected = mesh._core.representative(data_rank)
         own = "this rank" if collected == place else f"rank {collected}"
-        lines[-1] += f", collected from {own}"
-    except (AxisError, MeshError) as refusal:
+        lines.append(f"  data rank {data_rank} of {mesh.data_world_size}, collected from {own}")
+    except MeshError as refusal:
         lines.append(f"  rows: {refusal}")
     return "\n".join(lines)
 

@@ -4,6 +4,7 @@ use crate::error::{Answer, Refusal};
 use crate::fill::{RankCell, fill_coordinates};
 use crate::group::LIST_LIMIT;
 use crate::mesh::Mesh;
+use crate::ranks::Coordinate;
 
 impl Mesh {
     /// Writes the coordinate of every position, one row each.
@@ -53,29 +54,51 @@ impl Mesh {
     /// The ranks whose outputs are collected, in data-rank order: the last pipeline stage, then the lowest position.
     pub fn collect_ranks(&self) -> Answer<Vec<u64>> {
         let shards = self.data_world_size()?;
-        self.not_hidden("pp")?;
         if shards > LIST_LIMIT {
             return Err(Refusal::ListTooLong { count: shards, limit: LIST_LIMIT });
         }
-        let [dp, fsdp] = self.data_places();
-        let step_of = |place: Option<usize>| place.map_or(0, |place| self.steps()[place]);
-        let (outer, inner) = (step_of(dp), step_of(fsdp));
-        let last_stage = self.place_of("pp").map_or(0, |place| (self.axes()[place].size() - 1) * self.steps()[place]);
-        let (fsdp_size, peers) = (self.fsdp_size(), self.ulysses());
-        let mut ranks = Vec::with_capacity(usize::try_from(shards).unwrap_or(0));
-        let (mut dp_index, mut fsdp_index) = (0, 0);
-        for _ in 0..shards {
-            let mut lowest = u64::MAX;
-            for _ in 0..peers {
-                lowest = lowest.min(dp_index * outer + fsdp_index * inner);
-                fsdp_index += 1;
-                if fsdp_index == fsdp_size {
-                    (dp_index, fsdp_index) = (dp_index + 1, 0);
-                }
-            }
-            ranks.push(self.rank_at_position(last_stage + lowest));
+        let last_stage = self.last_stage()?;
+        Ok((0..shards).map(|shard| self.lowest_of(shard, last_stage)).collect())
+    }
+
+    /// The rank whose output is collected for one data rank.
+    pub fn representative(&self, data_rank: i128) -> Answer<u64> {
+        let shards = self.data_world_size()?;
+        match u64::try_from(data_rank) {
+            Ok(shard) if shard < shards => Ok(self.lowest_of(shard, self.last_stage()?)),
+            _ => Err(Refusal::DataRankOutside { data_rank, data_world_size: shards }),
         }
-        Ok(ranks)
+    }
+
+    /// The coordinate of the first rank of the last pipeline stage.
+    fn last_stage(&self) -> Answer<Coordinate> {
+        self.not_hidden("pp")?;
+        let mut coordinate = Coordinate::origin(self.axes().len());
+        if let Some(place) = self.place_of("pp") {
+            coordinate[place] = self.axes()[place].size() - 1;
+        }
+        Ok(coordinate)
+    }
+
+    /// The rank at the lowest position of a data rank, all other indices being those of `coordinate`.
+    fn lowest_of(&self, shard: u64, mut coordinate: Coordinate) -> u64 {
+        let peers = self.ulysses();
+        let position = |index| {
+            let indices = self.data_places().into_iter().zip(self.split_data(index));
+            indices.map(|(place, own)| place.map_or(0, |place| self.steps()[place] * own)).sum::<u64>()
+        };
+        let first = shard * peers;
+        let lowest = if peers == 1 {
+            first
+        } else {
+            (first..first + peers).min_by_key(|index| position(*index)).unwrap_or(first)
+        };
+        for (place, own) in self.data_places().into_iter().zip(self.split_data(lowest)) {
+            if let Some(place) = place {
+                coordinate[place] = own;
+            }
+        }
+        self.rank_at_coordinate(&coordinate)
     }
 
     /// The ranks of one pipeline stage, ascending; without a pp axis every rank is in stage 0.

@@ -1,6 +1,6 @@
 //! Groups: the ranks that differ only along some axes, in position order.
 
-use crate::axis;
+use crate::axis::{self, MAX_AXES};
 use crate::error::{Answer, Refusal};
 use crate::fill::{RankCell, fill};
 use crate::mesh::Mesh;
@@ -66,10 +66,10 @@ impl Members {
 }
 
 /// The axes a group is asked along, resolved against one mesh.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Along {
     /// Which declared axes vary.
-    free: Vec<bool>,
+    free: [bool; MAX_AXES],
     /// Whether the sequence-parallel peers of the ulysses option vary too.
     ulysses: bool,
 }
@@ -93,7 +93,13 @@ enum Run {
 impl Mesh {
     /// Resolves the names a question is asked along: declared axes, known undeclared ones (size 1), `data`, `ulysses`.
     pub fn along(&self, names: &[&str]) -> Answer<Along> {
-        let mut along = Along { free: vec![false; self.axes().len()], ulysses: false };
+        let mut along = Along::default();
+        if let [name] = names
+            && let Some(place) = self.place_of(name)
+        {
+            along.free[place] = true;
+            return Ok(along);
+        }
         let mut seen: Vec<&str> = Vec::with_capacity(names.len());
         for &name in names {
             let read_as = if name == "data" { name } else { axis::known(name).unwrap_or(name) };
@@ -133,18 +139,12 @@ impl Mesh {
     }
 
     /// The digits of an index inside a group, outermost first: the data axes count as one, where the outermost of them is.
-    fn digits(&self, along: &Along) -> Vec<Digit> {
-        let data = self.data_places();
-        let slot = data.into_iter().flatten().min();
-        (0..self.axes().len())
-            .filter_map(|place| {
-                if along.ulysses && Some(place) == slot {
-                    Some(Digit::Peers)
-                } else {
-                    along.free[place].then_some(Digit::Axis(place))
-                }
-            })
-            .collect()
+    fn digits(&self, along: &Along) -> impl Iterator<Item = Digit> {
+        let slot = self.data_places().into_iter().flatten().min().filter(|_| along.ulysses);
+        let free = along.free;
+        (0..self.axes().len()).filter_map(move |place| {
+            if Some(place) == slot { Some(Digit::Peers) } else { free[place].then_some(Digit::Axis(place)) }
+        })
     }
 
     fn digit_size(&self, digit: Digit) -> u64 {
@@ -157,14 +157,14 @@ impl Mesh {
     /// How many ranks a group along these axes has.
     #[must_use]
     pub fn group_size(&self, along: &Along) -> u64 {
-        self.digits(along).into_iter().map(|digit| self.digit_size(digit)).product()
+        self.digits(along).map(|digit| self.digit_size(digit)).product()
     }
 
     /// The place of a rank inside its group: `group_of(along, rank)[index_in_group(along, rank)] == rank`.
     #[must_use]
     pub fn index_in_group(&self, along: &Along, rank: u64) -> Option<u64> {
         let coordinate = self.coord_of(rank)?;
-        let index = self.digits(along).into_iter().fold(0, |index, digit| {
+        let index = self.digits(along).fold(0, |index, digit| {
             let own = match digit {
                 Digit::Axis(place) => coordinate[place],
                 Digit::Peers => self.data_index(&coordinate) % self.ulysses(),
@@ -179,11 +179,9 @@ impl Mesh {
     /// Refused: a rank outside the mesh; more than 2**24 members that are not evenly spaced.
     pub fn group_of(&self, along: &Along, rank: i128) -> Answer<Members> {
         let mut coordinate = self.member(rank)?;
-        let digits = self.digits(along);
         let table = self.ranks().table();
-        let steps = self.member_steps();
         let mut block = 0;
-        for &digit in &digits {
+        for digit in self.digits(along) {
             match digit {
                 Digit::Axis(place) => coordinate[place] = 0,
                 Digit::Peers => {
@@ -197,11 +195,11 @@ impl Mesh {
                 }
             }
         }
-        let mut runs: Vec<Run> = Vec::with_capacity(digits.len() + 1);
-        for digit in digits {
+        let mut runs: Vec<Run> = Vec::with_capacity(2);
+        for digit in self.digits(along) {
             match digit {
-                Digit::Axis(place) => join(&mut runs, self.axes()[place].size(), steps[place]),
-                Digit::Peers => self.push_peers(&mut runs, block, &steps)?,
+                Digit::Axis(place) => join(&mut runs, self.axes()[place].size(), self.member_step(place)),
+                Digit::Peers => self.push_peers(&mut runs, block)?,
             }
         }
         let base = match table {
@@ -222,22 +220,19 @@ impl Mesh {
         }
     }
 
-    /// What one step along each axis adds: to the rank where ranks follow an equation, else to the position.
-    fn member_steps(&self) -> Vec<i64> {
-        match self.ranks().strides() {
-            Some(strides) => strides.to_vec(),
-            None => self.steps().iter().map(|step| step.cast_signed()).collect(),
-        }
+    /// What one step along an axis adds: to the rank where ranks follow an equation, else to the position.
+    fn member_step(&self, place: usize) -> i64 {
+        self.ranks().strides().map_or(self.steps()[place].cast_signed(), |strides| strides[place])
     }
 
     /// The (dp, fsdp) coordinates of a data index.
-    fn split_data(&self, index: u64) -> [u64; 2] {
+    pub(crate) fn split_data(&self, index: u64) -> [u64; 2] {
         [index / self.fsdp_size(), index % self.fsdp_size()]
     }
 
     /// Appends the ulysses peers whose data indices start at `block`.
-    fn push_peers(&self, runs: &mut Vec<Run>, block: u64, steps: &[i64]) -> Answer<()> {
-        let [dp, fsdp] = self.data_places().map(|place| place.map_or(0, |place| steps[place]));
+    fn push_peers(&self, runs: &mut Vec<Run>, block: u64) -> Answer<()> {
+        let [dp, fsdp] = self.data_places().map(|place| place.map_or(0, |place| self.member_step(place)));
         let (peers, inner) = (self.ulysses(), self.fsdp_size());
         if inner.is_multiple_of(peers) {
             join(runs, peers, fsdp);
@@ -267,8 +262,6 @@ impl Mesh {
     ///
     /// `out` has `world_size` cells.
     pub fn write_groups<Cell: RankCell>(&self, along: &Along, out: &mut [Cell]) -> Answer<()> {
-        let steps = self.member_steps();
-        let digits = self.digits(along);
         let table = self.ranks().table();
         let origin = if table.is_some() { 0 } else { self.ranks().offset().cast_signed() };
         let varies =
@@ -276,12 +269,12 @@ impl Mesh {
         let (_, rest): (Vec<usize>, Vec<usize>) = (0..self.axes().len()).partition(varies);
         if along.ulysses {
             let size = usize::try_from(self.group_size(along)).unwrap_or(usize::MAX);
-            for (row, (_, base, block)) in out.chunks_exact_mut(size).zip(self.blocks(&rest, &steps)) {
-                let mut runs = Vec::with_capacity(digits.len());
-                for &digit in &digits {
+            for (row, (_, base, block)) in out.chunks_exact_mut(size).zip(self.blocks(&rest)) {
+                let mut runs = Vec::with_capacity(2);
+                for digit in self.digits(along) {
                     match digit {
-                        Digit::Axis(place) => join(&mut runs, self.axes()[place].size(), steps[place]),
-                        Digit::Peers => self.push_peers(&mut runs, block, &steps)?,
+                        Digit::Axis(place) => join(&mut runs, self.axes()[place].size(), self.member_step(place)),
+                        Digit::Peers => self.push_peers(&mut runs, block)?,
                     }
                 }
                 for (cell, offset) in row.iter_mut().zip(offsets_of(&runs)?) {
@@ -290,7 +283,8 @@ impl Mesh {
             }
         } else {
             let inside = (0..self.axes().len()).filter(|place| along.free[*place]);
-            let order = rest.into_iter().chain(inside).map(|place| (self.axes()[place].size(), steps[place]));
+            let order =
+                rest.into_iter().chain(inside).map(|place| (self.axes()[place].size(), self.member_step(place)));
             fill(out, origin, order);
         }
         if let Some(table) = table {
@@ -302,12 +296,10 @@ impl Mesh {
     }
 
     /// For every group of ulysses peers: its lowest position, its member offset and its first data index, by lowest position.
-    fn blocks(&self, rest: &[usize], steps: &[i64]) -> Vec<(u64, i64, u64)> {
+    fn blocks(&self, rest: &[usize]) -> Vec<(u64, i64, u64)> {
         let [dp, fsdp] = self.data_places();
         let size_of = |place: Option<usize>| place.map_or(1, |place| self.axes()[place].size());
         let (data, peers) = (size_of(dp) * size_of(fsdp), self.ulysses());
-        let step_of = |place: Option<usize>, steps: &[i64]| place.map_or(0, |place| steps[place]);
-        let positions: Vec<i64> = self.steps().iter().map(|step| step.cast_signed()).collect();
         let mut groups = vec![(0_u64, 0_i64)];
         for &place in rest {
             let size = self.axes()[place].size();
@@ -315,18 +307,20 @@ impl Mesh {
                 .into_iter()
                 .flat_map(|(position, base)| (0..size).map(move |index| (position, base, index)))
                 .map(|(position, base, index)| {
-                    (position + index * self.steps()[place], base + index.cast_signed() * steps[place])
+                    (position + index * self.steps()[place], base + index.cast_signed() * self.member_step(place))
                 })
                 .collect();
         }
         let mut blocks = Vec::new();
         for block in (0..data).step_by(usize::try_from(peers).unwrap_or(usize::MAX)) {
-            let at = |index: u64, steps: &[i64]| {
-                let [outer, inner] = self.split_data(index).map(u64::cast_signed);
-                outer * step_of(dp, steps) + inner * step_of(fsdp, steps)
+            let indices = |index| self.data_places().into_iter().zip(self.split_data(index));
+            let position =
+                |index| indices(index).map(|(place, own)| place.map_or(0, |place| self.steps()[place] * own)).sum();
+            let lowest: u64 = (block..block + peers).map(position).min().unwrap_or(0);
+            let step = |(place, own): (Option<usize>, u64)| {
+                place.map_or(0, |place| self.member_step(place) * own.cast_signed())
             };
-            let lowest = (block..block + peers).map(|index| at(index, &positions).cast_unsigned()).min().unwrap_or(0);
-            let own = at(block, steps);
+            let own: i64 = indices(block).map(step).sum();
             blocks.extend(groups.iter().map(|(position, base)| (position + lowest, base + own, block)));
         }
         blocks.sort_unstable();

@@ -58,18 +58,28 @@ pub(crate) fn open_size(what: &str, value: Option<&Bound<'_, PyAny>>) -> PyResul
 }
 
 /// A rank that can be looked up: negative or huge numbers are never in a mesh.
+#[inline]
 pub(crate) fn rank_to_find(value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    // The common case first: an exact int of 64 bits.
+    if let Ok(number) = value.cast_exact::<PyInt>()
+        && let Ok(small) = number.extract::<i64>()
+    {
+        return Ok(u64::try_from(small).ok());
+    }
     Ok(u64::try_from(rank_number("rank", value)?).ok())
 }
 
 /// Axis names: one, or a sequence of them.
-pub(crate) struct Names(Vec<PyBackedStr>);
+pub(crate) enum Names {
+    One(PyBackedStr),
+    Many(Vec<PyBackedStr>),
+}
 
 impl Names {
     /// Reads a name or a sequence of names.
     pub(crate) fn read(value: &Bound<'_, PyAny>) -> PyResult<Self> {
         if let Ok(name) = value.extract::<PyBackedStr>() {
-            return Ok(Self(vec![name]));
+            return Ok(Self::One(name));
         }
         let refused = || PyErr::from(Raise(Refusal::AxisNotText { found: found(value) }));
         // Bytes and mappings iterate too, but not over the names somebody meant.
@@ -83,12 +93,15 @@ impl Names {
             }
             names.push(name?.extract::<PyBackedStr>().map_err(|_| refused())?);
         }
-        Ok(Self(names))
+        Ok(Self::Many(names))
     }
 
-    /// The names as the core takes them.
-    pub(crate) fn words(&self) -> Vec<&str> {
-        self.0.iter().map(|name| &**name).collect()
+    /// Hands the names to the core.
+    pub(crate) fn with<T>(&self, ask: impl FnOnce(&[&str]) -> T) -> T {
+        match self {
+            Self::One(name) => ask(&[name]),
+            Self::Many(names) => ask(&names.iter().map(|name| &**name).collect::<Vec<_>>()),
+        }
     }
 }
 
@@ -116,7 +129,7 @@ pub(crate) fn order(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Order>>
         return Ok(Some(Order::Megatron(text.to_string())));
     }
     let names = Names::read(value)?;
-    Ok(Some(Order::OutermostFirst(names.words().into_iter().map(str::to_owned).collect())))
+    Ok(Some(Order::OutermostFirst(names.with(|names| names.iter().map(|&name| name.to_owned()).collect()))))
 }
 
 /// A switch: a bool and nothing that merely looks like one.

@@ -106,7 +106,8 @@ impl Mesh {
     ) -> PyResult<Self> {
         let names = Names::read(names)?;
         let ranks = not_negative(&ranks)?;
-        raised(twinkle::Mesh::from_table(&names.words(), &shape, ranks, &arguments::requested(options)?)).map(Self)
+        let requested = arguments::requested(options)?;
+        raised(names.with(|names| twinkle::Mesh::from_table(names, &shape, ranks, &requested))).map(Self)
     }
 
     /// Evenly spaced ranks along one axis.
@@ -325,18 +326,18 @@ impl Mesh {
         axes: &Bound<'py, PyAny>,
         rank: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let along = raised(self.0.along(&Names::read(axes)?.words()))?;
+        let along = raised(Names::read(axes)?.with(|names| self.0.along(names)))?;
         members(py, raised(self.0.group_of(&along, rank_number("rank", rank)?))?)
     }
 
     fn index_in_group(&self, axes: &Bound<'_, PyAny>, rank: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
-        let along = raised(self.0.along(&Names::read(axes)?.words()))?;
+        let along = raised(Names::read(axes)?.with(|names| self.0.along(names)))?;
         Ok(rank_to_find(rank)?.and_then(|rank| self.0.index_in_group(&along, rank)))
     }
 
     #[pyo3(signature = (axes: "object") -> "numpy.ndarray")]
     fn groups<'py>(&self, py: Python<'py>, axes: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let along = raised(self.0.along(&Names::read(axes)?.words()))?;
+        let along = raised(Names::read(axes)?.with(|names| self.0.along(names)))?;
         let (groups, size) = self.0.groups_shape(&along);
         let highest = self.0.ranks().highest();
         ranks_array(
@@ -416,6 +417,11 @@ impl Mesh {
         PyList::new(py, raised(self.0.collect_ranks())?)
     }
 
+    /// The rank whose output is collected for one data rank.
+    fn representative(&self, data_rank: &Bound<'_, PyAny>) -> PyResult<u64> {
+        raised(self.0.representative(rank_number("data_rank", data_rank)?))
+    }
+
     #[pyo3(signature = (stage: "object") -> "list[int]")]
     fn stage_ranks<'py>(&self, py: Python<'py>, stage: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, raised(self.0.stage_ranks(rank_number("stage", stage)?))?)
@@ -434,15 +440,16 @@ impl Mesh {
     }
 
     fn submesh(&self, axes: &Bound<'_, PyAny>, rank: &Bound<'_, PyAny>) -> PyResult<Self> {
-        raised(self.0.submesh(&Names::read(axes)?.words(), rank_number("rank", rank)?)).map(Self)
+        let rank = rank_number("rank", rank)?;
+        raised(Names::read(axes)?.with(|names| self.0.submesh(names, rank))).map(Self)
     }
 
     fn permute(&self, axes: &Bound<'_, PyAny>) -> PyResult<Self> {
-        raised(self.0.permute(&Names::read(axes)?.words())).map(Self)
+        raised(Names::read(axes)?.with(|names| self.0.permute(names))).map(Self)
     }
 
     fn flatten(&self, axes: &Bound<'_, PyAny>, name: &str) -> PyResult<Self> {
-        raised(self.0.flatten(&Names::read(axes)?.words(), name)).map(Self)
+        raised(Names::read(axes)?.with(|names| self.0.flatten(names, name))).map(Self)
     }
 
     #[pyo3(signature = (axis: "str", sizes: "dict[str, int]") -> "Mesh")]
