@@ -1,7 +1,7 @@
 """Refusals: what twinkle will not do, with the numbers that say why.
 
-Every class also derives from the built-in that a caller would catch for it. The message is plain text (`str(error)`), and
-the numbers it names are attributes: `error.rank`, `error.world_size`. Both survive pickling.
+Every class also derives from the built-in that a caller would catch for it. The message is plain text (`str(error)`),
+and the numbers it names are attributes: `error.rank`, `error.world_size`. Both survive pickling.
 """
 
 from __future__ import annotations
