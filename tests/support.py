@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,12 +38,16 @@ def clean_environment(**variables: str) -> dict[str, str]:
 
 
 def run(
-    command: Sequence[str | Path], *, environment: Mapping[str, str] | None = None, timeout: float = 120
+    command: Sequence[str | Path],
+    *,
+    folder: Path = ROOT,
+    environment: Mapping[str, str] | None = None,
+    timeout: float = 120,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command at the root of the repository, and shows all that it wrote if it fails."""
+    """Runs a command, at the root of the repository, and shows all that it wrote if it fails."""
     done = subprocess.run(
         [str(word) for word in command],
-        cwd=ROOT,
+        cwd=folder,
         env=clean_environment() if environment is None else dict(environment),
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -58,3 +63,10 @@ def run(
 def run_python(code: str, *, timeout: float = 120, **variables: str) -> str:
     """What a fresh interpreter prints when it runs `code` in a clean environment."""
     return run([sys.executable, "-c", code], environment=clean_environment(**variables), timeout=timeout).stdout
+
+
+def maturin() -> Path:
+    """The maturin of this environment."""
+    found = shutil.which("maturin", path=str(Path(sys.executable).parent)) or shutil.which("maturin")
+    assert found, "maturin is missing: make the environment with `make dev`"
+    return Path(found)
