@@ -5,7 +5,8 @@ Names load when they are first touched, so that importing `twinkle` costs nothin
 
 from __future__ import annotations
 
-from typing import Any
+# `typing` alone would take several times as long to load as everything here; type checkers know the name.
+TYPE_CHECKING = False
 
 _HOMES = {
     "DeviceMesh": "mesh",
@@ -19,17 +20,21 @@ _MODULES = ("errors", "plan", "platform", "dataloader")
 
 __all__ = [*_HOMES, *_MODULES]  # noqa: PLE0604
 
+if TYPE_CHECKING:
+    from twinkle import errors as errors
+    from twinkle._core import __version__ as __version__
+else:
 
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
 
-    if name in _HOMES:
-        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
-    if name in _MODULES:
-        return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name in _HOMES:
+            value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+            globals()[name] = value
+            return value
+        if name in _MODULES:
+            return import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,7 @@
 """Refusals: what twinkle will not do, with the numbers that say why.
 
-Every class also derives from the built-in that a caller would catch for it. The message is plain text (`str(error)`), and
-the numbers it names are attributes: `error.rank`, `error.world_size`. Both survive pickling.
+Every class also derives from the built-in that a caller would catch for it. The message is plain text (`str(error)`),
+and the numbers it names are attributes: `error.rank`, `error.world_size`. Both survive pickling and copying.
 """
 
 from __future__ import annotations
@@ -24,28 +24,27 @@ __all__ = [
 class TwinkleError(Exception):
     """The base of every refusal: a message, and the numbers it names as attributes and in `fields`."""
 
-    def __init__(self, message: str = "", **fields: Any) -> None:
+    fields: dict[str, Any]
+
+    # The message is positional only, so that a field may have any name.
+    def __init__(self, message: str = "", /, **fields: Any) -> None:
         super().__init__(message)
+        # Part of `__dict__`, which is what the exception's own pickling carries beside its message.
         self.fields = fields
 
     def __getattr__(self, name: str) -> Any:
+        # While it is being rebuilt, an error has no fields yet.
         fields = self.__dict__.get("fields", {})
         if name in fields:
             return fields[name]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self.fields})
 
     def __str__(self) -> str:
         # KeyError would show the repr of the message.
         return str(self.args[0]) if self.args else ""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.args, self.fields)
-
-
-def _rebuild(kind: type[TwinkleError], args: tuple[Any, ...], fields: dict[str, Any]) -> TwinkleError:
-    error = kind(*args)
-    error.fields = fields
-    return error
 
 
 class MeshError(TwinkleError, ValueError):

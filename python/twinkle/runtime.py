@@ -1,7 +1,7 @@
 """Who this process is and which mode it runs in: the one place for what a running job has decided.
 
-Everything here is set by `initialize` and by remote workers; nothing is read from the environment, and importing this module
-loads nothing of twinkle.
+Everything here is set by `initialize` and by remote workers; nothing is read from the environment, and importing this
+module loads nothing of twinkle.
 """
 
 from __future__ import annotations

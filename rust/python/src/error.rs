@@ -1,8 +1,7 @@
 //! Refusals of the core become the exceptions of `twinkle.errors`; the only file that names them.
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::PyDict;
 use twinkle::{Family, Refusal, Value};
 
 /// A refusal on its way to Python: `?` in the binding turns one into the exception of its family.
@@ -30,21 +29,16 @@ fn exception(py: Python<'_>, refusal: &Refusal) -> PyResult<PyErr> {
             Value::Texts(words) => fields.set_item(name, words)?,
         }
     }
-    let class = class_of(py, refusal.family())?;
+    let class = py.import("twinkle.errors")?.getattr(class_name(refusal.family()))?;
     Ok(PyErr::from_value(class.call((refusal.to_string(),), Some(&fields))?))
 }
 
-fn class_of(py: Python<'_>, family: Family) -> PyResult<&Bound<'_, PyType>> {
-    static MESH: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    static RANK: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    static AXIS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    static PLAN: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    static PLACEMENT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+fn class_name(family: Family) -> &'static str {
     match family {
-        Family::Mesh => MESH.import(py, "twinkle.errors", "MeshError"),
-        Family::Rank => RANK.import(py, "twinkle.errors", "RankError"),
-        Family::Axis => AXIS.import(py, "twinkle.errors", "AxisError"),
-        Family::Plan => PLAN.import(py, "twinkle.errors", "PlanError"),
-        Family::Placement => PLACEMENT.import(py, "twinkle.errors", "PlacementError"),
+        Family::Mesh => "MeshError",
+        Family::Rank => "RankError",
+        Family::Axis => "AxisError",
+        Family::Plan => "PlanError",
+        Family::Placement => "PlacementError",
     }
 }

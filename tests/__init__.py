@@ -1,0 +1,1 @@
+"""What twinkle promises, as tests; `support` is what they share."""
