@@ -3,8 +3,148 @@
 The compiled core. Import `twinkle`, not this module.
 """
 
-from typing import Final
+from typing import Any, Final, final
 
-__all__ = ["__version__"]
+import numpy
+
+__all__ = ["__version__", "Mesh"]
 
 __version__: Final[str]
+
+@final
+class Mesh:
+    """
+    An immutable mesh: axes, ranks and options. `twinkle.DeviceMesh` is its public face.
+    """
+    def __eq__(self, value: object, /) -> bool: ...
+    def __getnewargs__(self, /) -> tuple[bytes]: ...
+    def __hash__(self, /) -> int: ...
+    def __ne__(self, value: object, /) -> bool: ...
+    def __new__(cls, /, state: bytes) -> Mesh:
+        """
+        Reads the bytes that pickling wrote.
+        """
+    def collect_ranks(self, /) -> list[int]: ...
+    def contains(self, /, rank: Any) -> bool: ...
+    def coord_of(self, /, rank: object) -> tuple[int, ...] | None: ...
+    def coords_of(self, /, ranks: object) -> numpy.ndarray: ...
+    def data_rank_of(self, /, rank: Any) -> int | None: ...
+    def data_rank_of_member(self, /, rank: Any) -> int:
+        """
+        The data rank of a rank that must be there.
+        """
+    def data_ranks(self, /) -> numpy.ndarray: ...
+    @property
+    def data_world_size(self, /) -> int: ...
+    @property
+    def entries(self, /) -> list[tuple[int, str, int, int]]:
+        """
+        The axes as plain numbers: place before merging, name, size, and how many of the next entries are its parts.
+        """
+    @property
+    def ep_fsdp_size(self, /) -> int | None: ...
+    @property
+    def ep_world_size(self, /) -> int: ...
+    @property
+    def etp_world_size(self, /) -> int: ...
+    def expert_mesh(self, /, megatron: bool) -> Mesh:
+        """
+        The mesh of experts: Megatron's layout, or `(ep, ep_fsdp)`.
+        """
+    def flatten(self, /, axes: Any, name: str) -> Mesh: ...
+    @staticmethod
+    def from_axes(sizes: dict[str, int], offset: object, options: dict[str, Any]) -> Mesh:
+        """
+        Consecutive ranks from `offset` along the axes of a mapping, outermost first.
+        """
+    @staticmethod
+    def from_entries(
+        entries: list[tuple[int, str, int, int]],
+        offset: int,
+        strides: list[int],
+        ranks: object,
+        options: dict[str, Any],
+    ) -> Mesh:
+        """
+        The mesh that `entries` and an equation or a table of ranks describe.
+        """
+    @staticmethod
+    def from_range(name: str, start: int, step: int, length: int, options: dict[str, Any]) -> Mesh:
+        """
+        Evenly spaced ranks along one axis.
+        """
+    @staticmethod
+    def from_sizes(
+        world_size: object,
+        dp_size: object,
+        fsdp_size: object,
+        tp_size: object,
+        pp_size: object,
+        cp_size: object,
+        options: dict[str, Any],
+        order: object,
+    ) -> Mesh:
+        """
+        A mesh from the sizes a training script knows.
+        """
+    @staticmethod
+    def from_table(names: object, shape: tuple[int, ...], ranks: object, options: dict[str, Any]) -> Mesh:
+        """
+        An explicit rank at every position, in row-major order of the named axes.
+        """
+    def get_dim_size(self, /, name: str) -> int: ...
+    def group_of(self, /, axes: object, rank: object) -> range | tuple[int, ...]: ...
+    def groups(self, /, axes: object) -> numpy.ndarray: ...
+    def has_dim(self, /, name: str) -> bool: ...
+    def index_along(self, /, name: str, rank: Any) -> int | None:
+        """
+        The index of a rank along one axis; None where the axis is not declared or the rank not there.
+        """
+    def index_in_group(self, /, axes: Any, rank: Any) -> int | None: ...
+    def is_at_end(self, /, name: str, rank: Any, last: bool) -> bool: ...
+    def last_ranks(self, /, name: str) -> list[int]: ...
+    @property
+    def names(self, /) -> tuple: ...
+    @property
+    def offset(self, /) -> int: ...
+    @property
+    def options(self, /) -> dict:
+        """
+        The options that are set, in the form the constructors take.
+        """
+    @property
+    def order(self, /) -> str: ...
+    def permute(self, /, axes: Any) -> Mesh: ...
+    def position_of(self, /, rank: Any) -> int | None: ...
+    def rank_at(self, /, position: Any) -> int: ...
+    def rank_of(self, /, coordinate: dict[str, Any]) -> int: ...
+    def ranks(self, /) -> numpy.ndarray:
+        """
+        The rank at every position, flat.
+        """
+    def representative(self, /, data_rank: Any) -> int:
+        """
+        The rank whose output is collected for one data rank.
+        """
+    def rows_of_data_rank(self, /, total: Any, data_rank: Any) -> tuple[int, int]:
+        """
+        The rows of one data rank.
+        """
+    def rows_of_rank(self, /, total: Any, rank: Any) -> tuple[int, int]:
+        """
+        The rows of one rank.
+        """
+    @property
+    def shape(self, /) -> tuple: ...
+    def slices(self, /, total: object) -> numpy.ndarray: ...
+    def split(self, /, axis: str, sizes: dict[str, int]) -> Mesh: ...
+    def stage_ranks(self, /, stage: object) -> list[int]: ...
+    @property
+    def strides(self, /) -> tuple | None: ...
+    def submesh(self, /, axes: Any, rank: Any) -> Mesh: ...
+    def with_options(self, /, options: dict[str, Any]) -> Mesh:
+        """
+        The same layout with some options changed.
+        """
+    @property
+    def world_size(self, /) -> int: ...

@@ -25,7 +25,7 @@ def described(core: CoreMesh, device_type: str | None) -> dict[str, Any]:
     if core.strides is None:
         if core.world_size > _LIST_LIMIT:
             raise MeshError(
-                f"{core.world_size} ranks are more than the {_LIST_LIMIT} (2**24) a list may have; pickle the mesh instead",
+                f"{core.world_size} ranks are more than the {_LIST_LIMIT} (2**24) a list may have; pickle the mesh",
                 count=core.world_size,
             )
         data["ranks"] = core.ranks().tolist()
@@ -54,7 +54,8 @@ def core_described(data: Mapping[str, Any]) -> tuple[CoreMesh, str | None]:
     try:
         axes = dict(data["axes"])
         names, sizes = list(axes), [int(size) for size in axes.values()]
-        entries = [(int(place), str(name), int(size), int(parts)) for place, name, size, parts in data.get("merged", ())]
+        merged = data.get("merged", ())
+        entries = [(int(place), str(name), int(size), int(parts)) for place, name, size, parts in merged]
         strides = [int(stride) for stride in data.get("strides", ())]
         offset = int(data.get("offset", 0))
         strides = [stride if size > 1 else 1 for stride, size in zip(strides, sizes, strict=False)]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from twinkle.errors import MeshError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from twinkle.mesh import DeviceMesh
 
 __all__ = ["explain", "folded"]

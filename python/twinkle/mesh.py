@@ -1,21 +1,21 @@
 """Device meshes: where is a rank, who is in its group, which rows are its own.
 
-The answers come from the compiled core in constant time; this module gives them their public names, knows who this process
-is, and loads NumPy when an array is first asked for. It never imports torch.
+The answers come from the compiled core in constant time; this module gives them their public names, knows who this
+process is, and loads NumPy when an array is first asked for. It never imports torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from twinkle._core import Mesh as CoreMesh
-from twinkle.errors import AxisError, MeshError, RankError
-from twinkle.platform.families import detect, device_type_of
-from twinkle.platform.platform import Platform
+from twinkle.errors import AxisError, MeshError
+from twinkle.mesh_state import AxisSize, DeviceTypeField, NamesField, OptionField, RanksField
+from twinkle.platform.families import device_type_of
 from twinkle.rank_arrays import core_of, flat_ranks
-from twinkle.runtime import current
+from twinkle.this_process import ThisProcess
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,114 +24,18 @@ if TYPE_CHECKING:
 __all__ = ["DeviceMesh"]
 
 
-class _Field:
-    """A dataclass field that is computed from the core, and settable where it is an option."""
-
-    __slots__ = ("default", "name")
-
-    def __init__(self, *default: Any) -> None:
-        self.default = default
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, mesh: DeviceMesh | None, owner: type | None = None) -> Any:
-        if mesh is None:
-            if self.default:
-                return self.default[0]
-            raise AttributeError(self.name)
-        return self.read(mesh)
-
-    def __set__(self, mesh: DeviceMesh, value: Any) -> None:
-        raise MeshError(f"{self.name} is part of the layout, which is read-only; make another mesh instead")
-
-    def read(self, mesh: DeviceMesh) -> Any:
-        raise NotImplementedError
-
-
-class _RanksField(_Field):
-    __slots__ = ()
-
-    def read(self, mesh: DeviceMesh) -> NDArray[np.int64]:
-        array = mesh._array
-        if array is None:
-            array = mesh._core.ranks().reshape(mesh.shape)
-            array.flags.writeable = False
-            mesh._array = array
-        return array
-
-
-class _NamesField(_Field):
-    __slots__ = ()
-
-    def read(self, mesh: DeviceMesh) -> tuple[str, ...]:
-        return mesh._core.names
-
-
-class _OptionField(_Field):
-    __slots__ = ()
-
-    def read(self, mesh: DeviceMesh) -> Any:
-        return mesh._core.ep_fsdp_size if self.name == "ep_fsdp_size" else mesh._core.options[self.name]
-
-    def __set__(self, mesh: DeviceMesh, value: Any) -> None:
-        mesh._core = mesh._core.with_options({self.name: value})
-
-
-class _DeviceTypeField(_Field):
-    __slots__ = ()
-
-    def read(self, mesh: DeviceMesh) -> str:
-        return mesh._device_type or detect()
-
-    def __set__(self, mesh: DeviceMesh, value: Any) -> None:
-        mesh._device_type = None if value is None else device_type_of(value)
-
-
-class _AxisIndex:
-    # A property: this process's index along one axis. Its own docstring names the axis.
-    __slots__ = ("__doc__", "axis")
-
-    def __init__(self, axis: str) -> None:
-        self.axis = axis
-        self.__doc__ = f"This process's index along {axis}; None where {axis} is not declared, the process is not in the mesh, or "
-        self.__doc__ += "the positions of a remote worker differ on it."
-
-    def __get__(self, mesh: DeviceMesh | None, owner: type | None = None) -> int | None:
-        if mesh is None:
-            return self  # type: ignore[return-value]
-        core, axis = mesh._core, self.axis
-        return mesh._own(lambda rank: core.index_along(axis, rank))
-
-    def __set__(self, mesh: DeviceMesh, value: Any) -> None:
-        raise AttributeError(f"{self.axis}_rank is who this process is, and cannot be set")
-
-
-class _AxisSize:
-    # A property: the size of one axis. Its own docstring names the axis.
-    __slots__ = ("__doc__", "axis")
-
-    def __init__(self, axis: str) -> None:
-        self.axis = axis
-        self.__doc__ = f"The size of the {axis} axis, 1 where it is not declared."
-
-    def __get__(self, mesh: DeviceMesh | None, owner: type | None = None) -> int:
-        return self if mesh is None else mesh._core.get_dim_size(self.axis)  # type: ignore[return-value]
-
-    def __set__(self, mesh: DeviceMesh, value: Any) -> None:
-        raise MeshError(f"the size of {self.axis} is part of the layout, which is read-only; make another mesh instead")
-
-
 @dataclass(init=False, repr=False, eq=False)
-class DeviceMesh:
+class DeviceMesh(ThisProcess):
     """How the processes of a job are arranged along named axes.
 
     `mesh` is an array of ranks, one dimension per name, outermost first: any distinct ranks below 2**63 in any order.
     `mesh_dim_names` are axis names (`dp fsdp tp pp cp ulysses ep etp ep_fsdp`, or an alias); None means one axis, `dp`.
-    The other fields are options and may be set later; the layout is read-only. Meshes are values: equal, hashable, picklable.
+    The other fields are options and may be set later; the layout is read-only. Meshes are values: equal, hashable,
+    picklable.
 
-    Rows are cut by position in the mesh, never by rank number. Refused (`MeshError`, `RankError`, `AxisError`): duplicate or
-    negative ranks, other numbers of names than dimensions, unknown names, options that contradict the axes.
+    Rows are cut by position in the mesh, never by rank number. Refused (`MeshError`, `RankError`, `AxisError`):
+    duplicate or negative ranks, other numbers of names than dimensions, unknown names, options that contradict the
+    axes.
 
     >>> from twinkle import DeviceMesh
     >>> mesh = DeviceMesh.from_sizes(pp_size=2, dp_size=2, tp_size=2)
@@ -141,26 +45,20 @@ class DeviceMesh:
     ({'pp': 1, 'dp': 0, 'tp': 1}, [5, 7], slice(0, 5, None))
     """
 
-    mesh: ArrayLike = _RanksField()  # type: ignore[assignment]
-    mesh_dim_names: Sequence[str] | None = _NamesField(None)  # type: ignore[assignment]
-    ep_size: int | None = _OptionField(None)  # type: ignore[assignment]
-    etp_size: int | None = _OptionField(None)  # type: ignore[assignment]
-    ep_fsdp_size: int | None = _OptionField(None)  # type: ignore[assignment]
-    vpp_size: int | None = _OptionField(None)  # type: ignore[assignment]
-    ulysses_size: int | None = _OptionField(None)  # type: ignore[assignment]
-    sequence_parallel: bool = _OptionField(False)  # type: ignore[assignment]
-    device_type: str | None = _DeviceTypeField(None)  # type: ignore[assignment]
+    mesh: ArrayLike = RanksField()  # type: ignore[assignment]  # noqa: RUF009 - a descriptor, not a default
+    mesh_dim_names: Sequence[str] | None = NamesField(None)  # type: ignore[assignment]
+    ep_size: int | None = OptionField(None)  # type: ignore[assignment]
+    etp_size: int | None = OptionField(None)  # type: ignore[assignment]
+    ep_fsdp_size: int | None = OptionField(None)  # type: ignore[assignment]
+    vpp_size: int | None = OptionField(None)  # type: ignore[assignment]
+    ulysses_size: int | None = OptionField(None)  # type: ignore[assignment]
+    sequence_parallel: bool = OptionField(False)  # type: ignore[assignment]
+    device_type: str | None = DeviceTypeField(None)  # type: ignore[assignment]
 
-    # The fields are descriptors above, so the state has slots of its own.
-    __slots__ = ("__weakref__", "_array", "_collect", "_core", "_device_type", "_home")
-    if TYPE_CHECKING:
-        _core: CoreMesh
-        _device_type: str | None
-        _array: NDArray[np.int64] | None
-        _collect: list[int] | None
-        _home: CoreMesh
+    # The fields are views of the state, which has slots of its own: a misspelt option cannot be set.
+    __slots__ = ()
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - one per field
         self,
         mesh: ArrayLike,
         mesh_dim_names: Sequence[str] | None = None,
@@ -169,7 +67,7 @@ class DeviceMesh:
         ep_fsdp_size: int | None = None,
         vpp_size: int | None = None,
         ulysses_size: int | None = None,
-        sequence_parallel: bool = False,
+        sequence_parallel: bool = False,  # noqa: FBT001, FBT002 - a dataclass takes its fields in order
         device_type: str | None = None,
     ) -> None:
         options = {
@@ -188,7 +86,6 @@ class DeviceMesh:
         self._device_type = None if device_type is None else device_type_of(device_type)
         self._array = None
         self._collect = None
-        #: The layout that this one was derived from: in a remote worker both speak of the same ranks.
         self._home = core if home is None else home
         return self
 
@@ -215,13 +112,16 @@ class DeviceMesh:
     ) -> DeviceMesh:
         """A mesh of ranks 0, 1, ... from the sizes a training script knows.
 
-        Axes are `fsdp, pp, dp, cp, tp` outermost first (tp fastest), those given plus always `dp`. `order` changes that: names
-        outermost first, or a Megatron string, leftmost fastest (`"tp-cp-ep-dp-pp"`). `dp_size` left open is what remains of
-        `world_size`, else 1; one of dp, fsdp, tp, pp, cp may be -1 to take what remains. ulysses, ep, etp, ep_fsdp and vpp are
-        options: their ranks overlay others and are not counted. With `ep_size` above 1 an open `etp_size` is 1.
+        Axes are `fsdp, pp, dp, cp, tp` outermost first (tp fastest), those given plus always `dp`. `order` changes
+        that: names outermost first, or a Megatron string, leftmost fastest (`"tp-cp-ep-dp-pp"`). `dp_size` left open
+        is what remains of
+        `world_size`, else 1; one of dp, fsdp, tp, pp, cp may be -1 to take what remains. ulysses, ep, etp, ep_fsdp
+        and vpp are options: their ranks overlay others and are not counted. With `ep_size` above 1 an open `etp_size`
+        is 1.
 
-        Refused: a product that is not the world size, sizes below 1, a ulysses size that does not divide dp * fsdp, `pp * ep *
-        etp` that does not divide the world size, `vpp_size` above 1 without stages, an order that lacks a size above 1.
+        Refused: a product that is not the world size, sizes below 1, a ulysses size that does not divide dp * fsdp,
+        `pp * ep * etp` that does not divide the world size, `vpp_size` above 1 without stages, an order that lacks a
+        size above 1.
 
         >>> DeviceMesh.from_sizes(world_size=16, pp_size=2, tp_size=2)
         DeviceMesh(pp=2, dp=4, tp=2)
@@ -279,11 +179,11 @@ class DeviceMesh:
         """The rank at position 0."""
         return self._core.offset
 
-    dp_world_size = _AxisSize("dp")
-    fsdp_world_size = _AxisSize("fsdp")
-    tp_world_size = _AxisSize("tp")
-    pp_world_size = _AxisSize("pp")
-    cp_world_size = _AxisSize("cp")
+    dp_world_size = AxisSize("dp")
+    fsdp_world_size = AxisSize("fsdp")
+    tp_world_size = AxisSize("tp")
+    pp_world_size = AxisSize("pp")
+    cp_world_size = AxisSize("cp")
 
     @property
     def ep_world_size(self) -> int:
@@ -345,7 +245,10 @@ class DeviceMesh:
         return self._core.rank_of(coordinate)
 
     def coords_of(self, ranks: ArrayLike | None = None) -> NDArray[Any]:
-        """Coordinates as an array `(n, axes)`, of these ranks or of all in position order; RankError naming the first outside."""
+        """Coordinates as an array `(n, axes)`, of these ranks or of all in position order.
+
+        RankError naming the first rank outside the mesh.
+        """
         return self._core.coords_of(None if ranks is None else flat_ranks(ranks))
 
     def data_ranks(self) -> NDArray[Any]:
@@ -368,8 +271,8 @@ class DeviceMesh:
     def group_of(self, axes: str | Sequence[str], rank: int | None = None) -> Sequence[int]:
         """The ranks that differ from a rank (or this process) only along these axes, in position order.
 
-        A `range` where they are evenly spaced, else a tuple. `'data'` stands for dp and fsdp, `'ulysses'` for the peers that
-        share one data rank, in data order. RankError outside the mesh.
+        A `range` where they are evenly spaced, else a tuple. `'data'` stands for dp and fsdp, `'ulysses'` for the
+        peers that share one data rank, in data order. RankError outside the mesh.
         """
         return self._core.group_of(axes, self._this_rank() if rank is None else rank)
 
@@ -393,8 +296,8 @@ class DeviceMesh:
     ) -> slice:
         """The rows out of `total_length` that are this process's own, or those of a data rank or a global rank.
 
-        `rank` is a *data rank*, as in older code. Rows are contiguous; the first `total_length % data_world_size` data ranks
-        get one more. RankError outside the mesh: nobody gets somebody else's rows.
+        `rank` is a *data rank*, as in older code. Rows are contiguous; the first `total_length % data_world_size`
+        data ranks get one more. RankError outside the mesh: nobody gets somebody else's rows.
 
         >>> mesh = DeviceMesh.from_sizes(dp_size=4)
         >>> [mesh.get_slice(10, data_rank=d) for d in range(4)]
@@ -411,17 +314,13 @@ class DeviceMesh:
             return slice(*self._core.rows_of_rank(total_length, global_rank))
         return slice(*self._core.rows_of_data_rank(total_length, given[0]))
 
-    def _row_owner(self, total_length: int) -> int:
-        """A rank of this process; all its ranks share their rows, or it is refused."""
-        ranks = self._own_ranks()
-        if len(ranks) > 1 and self.data_rank is not None:
-            return ranks[0]
-        return ranks[0] if len(ranks) == 1 else self._this_rank(f"slices({total_length})")
-
     # Ends of axes.
 
     def get_collect_ranks(self) -> list[int]:
-        """The ranks whose outputs are collected, in data-rank order: the last pipeline stage, then the lowest position."""
+        """The ranks whose outputs are collected, in data-rank order.
+
+        Of the replicas of a data rank: the last pipeline stage, then the lowest position.
+        """
         if self._collect is None:
             self._collect = self._core.collect_ranks()
         return self._collect.copy()
@@ -473,8 +372,8 @@ class DeviceMesh:
     def submesh(self, axes: str | Sequence[str], rank: int | None = None) -> DeviceMesh:
         """The part of the mesh through a rank (or this process), with these axes in this order.
 
-        An undeclared axis becomes one of size 1. Keeps device_type and sequence_parallel, keeps ulysses only with all data
-        axes, drops ep, etp, ep_fsdp and vpp. RankError outside the mesh.
+        An undeclared axis becomes one of size 1. Keeps device_type and sequence_parallel, keeps ulysses only with all
+        data axes, drops ep, etp, ep_fsdp and vpp. RankError outside the mesh.
         """
         return self._derived(self._core.submesh(axes, self._this_rank() if rank is None else rank))
 
@@ -489,13 +388,17 @@ class DeviceMesh:
     def flatten(self, axes: str | Sequence[str], name: str) -> DeviceMesh:
         """Merges axes, in the order asked, into one at the place of the outermost. The inverse of `split`.
 
-        `name` is any new identifier; data axes alone, in data order (`dp`, then `fsdp`), may merge as `dp`. Any other merge of a
-        data axis makes the mesh a view: it arranges groups, and questions about rows are refused until it is split back.
+        `name` is any new identifier; data axes alone, in data order (`dp`, then `fsdp`), may merge as `dp`. Any other
+        merge of a data axis makes the mesh a view: it arranges groups, and questions about rows are refused until it
+        is split back.
         """
         return self._derived(self._core.flatten(axes, _text(name)))
 
     def split(self, axis: str, sizes: Mapping[str, int]) -> DeviceMesh:
-        """Splits an axis into several, outermost first. The inverse of `flatten`: a merged axis gives back its own parts."""
+        """Splits an axis into several, outermost first. The inverse of `flatten`.
+
+        A merged axis gives back its own parts, at the places they had.
+        """
         if not isinstance(sizes, Mapping):
             raise MeshError(f"sizes must map axis names to sizes, not be a {type(sizes).__name__}")
         return self._derived(self._core.split(_text(axis), dict(sizes)))
@@ -503,9 +406,9 @@ class DeviceMesh:
     def expert_mesh(self, layout: Literal["megatron", "fsdp"] = "megatron") -> DeviceMesh:
         """The mesh on which experts are spread over the same ranks; a view, for groups.
 
-        `'megatron'`: the axes of `order` backwards, tp as etp, without cp, dp being expert data parallel. `'fsdp'`: `(ep,
-        ep_fsdp)`. Refused: ranks that are not consecutive, sizes that do not divide the world, and for megatron an fsdp axis
-        above 1 or pipeline groups that differ from the mesh's.
+        `'megatron'`: the axes of `order` backwards, tp as etp, without cp, dp being expert data parallel. `'fsdp'`:
+        `(ep, ep_fsdp)`. Refused: ranks that are not consecutive, sizes that do not divide the world, and for megatron
+        an fsdp axis above 1 or pipeline groups that differ from the mesh's.
         """
         if layout not in ("megatron", "fsdp"):
             raise MeshError(f"layout must be 'megatron' or 'fsdp', not {layout!r}")
@@ -516,70 +419,6 @@ class DeviceMesh:
         device_type = options.pop("device_type", self._device_type)
         core = self._core.with_options(options) if options else self._core
         return DeviceMesh.__new__(DeviceMesh)._settle(core, device_type, self._home)
-
-    # This process.
-
-    dp_rank = _AxisIndex("dp")
-    fsdp_rank = _AxisIndex("fsdp")
-    tp_rank = _AxisIndex("tp")
-    pp_rank = _AxisIndex("pp")
-    cp_rank = _AxisIndex("cp")
-    ep_rank = _AxisIndex("ep")
-
-    @property
-    def data_rank(self) -> int | None:
-        """Which share of the rows this process gets; None where it is not in the mesh or a worker's positions differ on it."""
-        return self._own(self._core.data_rank_of)
-
-    @property
-    def is_single_process(self) -> bool:
-        """Whether the mesh is a world of one and no launcher started this process."""
-        return self._core.world_size == 1 and current.positions is None and Platform.get_rank() < 0
-
-    def _own_ranks(self) -> tuple[int, ...]:
-        """The ranks that this process is, in this mesh: one, several in a worker with several devices, or none."""
-        if current.positions is not None:
-            component = current.positions_mesh
-            if component is None or component._core not in (self._core, self._home):
-                return ()
-            ranks = (component.rank_at(position) for position in current.positions)
-            return tuple(rank for rank in ranks if rank in self)
-        rank = Platform.get_rank()
-        if rank < 0:
-            # A mesh of one needs no launcher to know its only rank.
-            return (self._core.offset,) if self._core.world_size == 1 else ()
-        return (rank,) if self._core.contains(rank) else ()
-
-    def _own_rank(self) -> int | None:
-        """The one rank that this process is, or None."""
-        ranks = self._own_ranks()
-        return ranks[0] if len(ranks) == 1 else None
-
-    def _own(self, answer: Callable[[int], int | None]) -> int | None:
-        """What every rank of this process answers alike, else None; `answer` is None outside the mesh."""
-        if current.positions is None and (rank := Platform.get_rank()) >= 0:
-            return answer(rank)
-        answers = {answer(rank) for rank in self._own_ranks()}
-        return answers.pop() if len(answers) == 1 else None
-
-    def _this_rank(self, instead: str = "about a rank by its number") -> int:
-        """The rank that this process is; RankError naming what was looked at and what to ask instead."""
-        ranks = self._own_ranks()
-        if len(ranks) == 1:
-            return ranks[0]
-        if current.positions is not None:
-            looked_at = f"it is a remote worker at positions {list(current.positions)}" if current.positions else (
-                "it is the driver of a Ray job, which is nobody"
-            )
-        elif (rank := Platform.get_rank()) >= 0:
-            looked_at = f"it is rank {rank}"
-        else:
-            looked_at = "neither torch.distributed nor a launcher's variables (RANK and its kind) say which rank it is"
-        raise RankError(
-            f"this process is not one rank of {self!r}: {looked_at}; ask {instead} instead",
-            world_size=self.world_size,
-            ranks=list(ranks),
-        )
 
     # A value.
 
@@ -601,7 +440,7 @@ class DeviceMesh:
         return self._derived(self._core)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data that `from_dict` reads back: axes, offset and strides (or ranks), merged axes, and the options that are set."""
+        """Plain data that `from_dict` reads back: axes, offset and strides (or ranks), and what else is set."""
         from twinkle.described import described
 
         return described(self._core, self._device_type)

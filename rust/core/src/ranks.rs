@@ -98,7 +98,7 @@ impl Affine {
         }
         let lowest = u64::try_from(i128::from(offset) + below).ok()?;
         let highest = u64::try_from(i128::from(offset) + above).ok().filter(|rank| *rank < RANK_LIMIT)?;
-        levels.sort_by(|left, right| right.stride.cmp(&left.stride));
+        levels.sort_by_key(|level| std::cmp::Reverse(level.stride));
         let nest = levels.windows(2).all(|pair| pair[0].stride / pair[1].stride.max(1) >= pair[1].size);
         (nest && levels.iter().all(|level| level.stride > 0)).then_some(())?;
         Some(Self { offset, strides: normal, lowest, highest, levels })

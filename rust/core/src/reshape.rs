@@ -16,22 +16,21 @@ impl Mesh {
         let mut places: Vec<Option<usize>> = Vec::with_capacity(names.len());
         for name in names {
             let place = self.declared_place(name)?;
-            let axis = match place {
+            let mut part = match place {
                 Some(place) => self.axes()[place].clone(),
                 None => Axis::new(axis::declared(name)?, self.size_of(name)?),
             };
-            if place.is_none() && axis.size > 1 {
-                return Err(Refusal::UlyssesHasNoAxis { size: axis.size });
+            if place.is_none() && part.size > 1 {
+                return Err(Refusal::UlyssesHasNoAxis { size: part.size });
             }
-            if axes.iter().any(|earlier| earlier.name == axis.name) {
-                return Err(Refusal::AxisRepeated { name: axis.name.to_string() });
+            if axes.iter().any(|earlier| earlier.name == part.name) {
+                return Err(Refusal::AxisRepeated { name: part.name.to_string() });
             }
-            let mut axis = axis;
-            for (place, (own, _)) in (axes.len()..).zip(&mut axis.parts) {
+            for (place, (own, _)) in (axes.len()..).zip(&mut part.parts) {
                 // The other axes it was merged among are gone, so its parts return to where it stands now.
                 *own = u32::try_from(place).unwrap_or(u32::MAX);
             }
-            axes.push(axis);
+            axes.push(part);
             places.push(place);
         }
         let cuts_rows = |place: &usize| self.axes()[*place].size > 1;

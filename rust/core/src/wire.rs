@@ -154,7 +154,7 @@ fn axes_of(entries: Vec<WireAxis>) -> Answer<Vec<Axis>> {
     let mut entries = entries.into_iter();
     let mut axes: Vec<Axis> = Vec::new();
     while let Some(entry) = entries.next() {
-        axes.push(read(entry, &mut entries, 0)?.1);
+        axes.push(read(&entry, &mut entries, 0)?.1);
     }
     Ok(axes)
 }
@@ -168,7 +168,7 @@ fn written(place: u32, axis: &Axis, out: &mut Vec<WireAxis>) {
 }
 
 /// One axis with its place, and the parts that follow it in the list.
-fn read(entry: WireAxis, entries: &mut impl Iterator<Item = WireAxis>, depth: usize) -> Answer<(u32, Axis)> {
+fn read(entry: &WireAxis, entries: &mut impl Iterator<Item = WireAxis>, depth: usize) -> Answer<(u32, Axis)> {
     let broken = || Refusal::NotAMesh { why: format!("axis {:?} of size {}", entry.name, entry.size) };
     if depth > DEPTH_LIMIT || entry.size == 0 || entry.parts as usize > MAX_AXES {
         return Err(broken());
@@ -176,7 +176,7 @@ fn read(entry: WireAxis, entries: &mut impl Iterator<Item = WireAxis>, depth: us
     let name = introduced(&entry.name)?;
     let mut parts = Vec::new();
     for _ in 0..entry.parts {
-        parts.push(read(entries.next().ok_or_else(broken)?, entries, depth + 1)?);
+        parts.push(read(&entries.next().ok_or_else(broken)?, entries, depth + 1)?);
     }
     let whole = parts.iter().fold(1_i128, |whole, (_, part)| whole.saturating_mul(i128::from(part.size)));
     if !parts.is_empty() && (whole != i128::from(entry.size) || known(&name).is_some()) {

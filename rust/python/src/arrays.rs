@@ -1,4 +1,4 @@
-//! NumPy arrays as answers: allocated once, written by the core, as narrow as their numbers allow.
+//! Arrays as answers: allocated once, written by the core, as narrow as their numbers allow.
 
 use numpy::ndarray::Dimension;
 use numpy::{Element, PyArray, PyArrayMethods as _, ToNpyDims};
@@ -11,13 +11,13 @@ use crate::error::Raise;
 const ARRAY_LIMIT: u64 = 1 << 33;
 
 /// An array of this shape, filled by `write`: 32 bits wide where `highest` fits, else 64.
-pub(crate) fn ranks_array<'py, const AXES: usize>(
-    py: Python<'py>,
+pub(crate) fn ranks_array<const AXES: usize>(
+    py: Python<'_>,
     shape: [u64; AXES],
     highest: u64,
     narrow: impl FnOnce(&mut [i32]) -> Answer<()>,
     wide: impl FnOnce(&mut [i64]) -> Answer<()>,
-) -> PyResult<Bound<'py, PyAny>>
+) -> PyResult<Bound<'_, PyAny>>
 where
     [usize; AXES]: numpy::ndarray::IntoDimension,
     <[usize; AXES] as numpy::ndarray::IntoDimension>::Dim: ToNpyDims + Dimension,
@@ -26,11 +26,11 @@ where
 }
 
 /// An array of this shape and cell, filled by `write`; refused above 2**33 bytes before it is allocated.
-pub(crate) fn filled<'py, Cell, const AXES: usize>(
-    py: Python<'py>,
+pub(crate) fn filled<Cell, const AXES: usize>(
+    py: Python<'_>,
     shape: [u64; AXES],
     write: impl FnOnce(&mut [Cell]) -> Answer<()>,
-) -> PyResult<Bound<'py, PyAny>>
+) -> PyResult<Bound<'_, PyAny>>
 where
     Cell: Element + RankCell,
     [usize; AXES]: numpy::ndarray::IntoDimension,

@@ -1,4 +1,5 @@
 //! `twinkle._core`: the core's types and functions as Python sees them.
+#![expect(clippy::needless_pass_by_value, reason = "PyO3 hands arguments over by value")]
 
 mod arguments;
 mod arrays;

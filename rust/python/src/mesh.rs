@@ -28,11 +28,10 @@ fn not_negative(ranks: &PyReadonlyArray1<'_, i64>) -> PyResult<Vec<u64>> {
 fn members(py: Python<'_>, members: Members) -> PyResult<Bound<'_, PyAny>> {
     match members {
         Members::Range { start, step, length } => {
-            let (start, step) = (i128::from(start), i128::from(step));
-            let stop = start + step * i128::from(length);
-            match (isize::try_from(start), isize::try_from(stop), isize::try_from(step)) {
-                (Ok(start), Ok(stop), Ok(step)) => Ok(PyRange::new_with_step(py, start, stop, step)?.into_any()),
-                _ => py.get_type::<PyRange>().call1((start, stop, step)),
+            let end = i128::from(start) + i128::from(step) * i128::from(length);
+            match i64::try_from(end) {
+                Ok(end) => py.get_type::<PyRange>().call1((start, end, step)),
+                Err(_) => py.get_type::<PyRange>().call1((start, end, step)),
             }
         }
         Members::List(ranks) => Ok(PyTuple::new(py, ranks)?.into_any()),
@@ -60,7 +59,7 @@ impl Mesh {
 
     /// A mesh from the sizes a training script knows.
     #[staticmethod]
-    #[pyo3(signature = (world_size: "object", dp_size: "object", fsdp_size: "object", tp_size: "object", pp_size: "object", cp_size: "object", options: "dict[str, object]", order: "object"))]
+    #[pyo3(signature = (world_size: "object", dp_size: "object", fsdp_size: "object", tp_size: "object", pp_size: "object", cp_size: "object", options: "dict[str, Any]", order: "object"))]
     #[expect(clippy::too_many_arguments, reason = "one per size that a script knows")]
     fn from_sizes(
         world_size: Option<&Bound<'_, PyAny>>,
@@ -87,7 +86,7 @@ impl Mesh {
 
     /// Consecutive ranks from `offset` along the axes of a mapping, outermost first.
     #[staticmethod]
-    #[pyo3(signature = (sizes: "dict[str, int]", offset: "object", options: "dict[str, object]"))]
+    #[pyo3(signature = (sizes: "dict[str, int]", offset: "object", options: "dict[str, Any]"))]
     fn from_axes(sizes: &Bound<'_, PyDict>, offset: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let sizes = named_numbers("the size of ", sizes, size_number)?;
         let sizes: Vec<(&str, i128)> = sizes.iter().map(|(name, size)| (&**name, *size)).collect();
@@ -97,7 +96,7 @@ impl Mesh {
 
     /// An explicit rank at every position, in row-major order of the named axes.
     #[staticmethod]
-    #[pyo3(signature = (names: "object", shape: "tuple[int, ...]", ranks: "object", options: "dict[str, object]"))]
+    #[pyo3(signature = (names: "object", shape: "tuple[int, ...]", ranks: "object", options: "dict[str, Any]"))]
     fn from_table(
         names: &Bound<'_, PyAny>,
         shape: Vec<u64>,
@@ -112,7 +111,7 @@ impl Mesh {
 
     /// Evenly spaced ranks along one axis.
     #[staticmethod]
-    #[pyo3(signature = (name: "str", start: "int", step: "int", length: "int", options: "dict[str, object]"))]
+    #[pyo3(signature = (name: "str", start: "int", step: "int", length: "int", options: "dict[str, Any]"))]
     fn from_range(
         name: &str,
         start: &Bound<'_, PyAny>,
@@ -129,7 +128,7 @@ impl Mesh {
 
     /// The mesh that `entries` and an equation or a table of ranks describe.
     #[staticmethod]
-    #[pyo3(signature = (entries: "list[tuple[int, str, int, int]]", offset: "int", strides: "list[int]", ranks: "object", options: "dict[str, object]"))]
+    #[pyo3(signature = (entries: "list[tuple[int, str, int, int]]", offset: "int", strides: "list[int]", ranks: "object", options: "dict[str, Any]"))]
     fn from_entries(
         entries: Vec<twinkle::Entry>,
         offset: u64,
@@ -152,7 +151,7 @@ impl Mesh {
     }
 
     /// The same layout with some options changed.
-    #[pyo3(signature = (options: "dict[str, object]") -> "Mesh")]
+    #[pyo3(signature = (options: "dict[str, Any]") -> "Mesh")]
     fn with_options(&self, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let own = self.0.options().requested();
         let changed = arguments::requested(options)?;
@@ -267,7 +266,7 @@ impl Mesh {
         coordinate.map(|coordinate| PyTuple::new(py, coordinate.iter().copied())).transpose()
     }
 
-    #[pyo3(signature = (coordinate: "dict[str, object]") -> "int")]
+    #[pyo3(signature = (coordinate: "dict[str, Any]") -> "int")]
     fn rank_of(&self, coordinate: &Bound<'_, PyDict>) -> PyResult<u64> {
         let given = named_numbers("", coordinate, rank_number)?;
         let given: Vec<(&str, i128)> = given.iter().map(|(name, index)| (&**name, *index)).collect();
