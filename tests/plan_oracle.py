@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 Rows = list[list[int]]
 
@@ -86,6 +87,7 @@ def route(
     moves: list[list[int]],
     holders: list[list[int]],
     members: list[list[int]],
+    *,
     same_process: list[int] | None = None,
     source_node: list[str] | None = None,
     target_node: list[str] | None = None,
@@ -110,6 +112,7 @@ def route(
 def pack(
     lengths: list[list[int]],
     cap: int,
+    *,
     align: int = 1,
     cuts: list[list[tuple[int, int]]] | None = None,
     row_multiple: int = 1,
@@ -124,7 +127,7 @@ def pack(
         for shard, rows in enumerate(rounded):
             bins: list[list[int]] = []
             for row in sorted(range(*cuts[shard][minibatch]), key=lambda row: (-rows[row], row)):
-                fitting = [bin for bin in bins if sum(rows[other] for other in bin) + rows[row] <= cap]
+                fitting = [held for held in bins if sum(rows[other] for other in held) + rows[row] <= cap]
                 if fitting:
                     fitting[0].append(row)
                 else:
@@ -135,8 +138,10 @@ def pack(
             count += 1
         for shard, bins in enumerate(opened):
             rows = rounded[shard]
-            while len(bins) < count and any(len(bin) > 1 for bin in bins):
-                heaviest = max((bin for bin in bins if len(bin) > 1), key=lambda bin: sum(rows[row] for row in bin))
+            while len(bins) < count and any(len(held) > 1 for held in bins):
+                heaviest = max(
+                    (held for held in bins if len(held) > 1), key=lambda held: sum(rows[row] for row in held)
+                )
                 halves: tuple[list[int], list[int]] = ([], [])
                 for row in sorted(heaviest, key=lambda row: (-rows[row], row)):
                     loads = [sum(rows[other] for other in half) for half in halves]
@@ -148,7 +153,7 @@ def pack(
             missing = count - len(bins)
             if missing and (fill == "refuse" or not rows):
                 return None
-            result[shard] += [(bin, False) for bin in sorted(sorted(bin) for bin in bins)]
+            result[shard] += [(held, False) for held in sorted(sorted(held) for held in bins)]
             start, stop = cuts[shard][minibatch]
             repeated = stop - 1 if start < stop else len(rows) - 1
             result[shard] += [([repeated], True)] * missing
@@ -192,12 +197,12 @@ def placement(
 
 
 def karmarkar_karp(weights: Sequence[int], shards: int) -> list[list[int]]:
-    """Largest differencing: joins the two partitions that are furthest from level, heaviest part of one to lightest of the other."""
+    """Largest differencing: joins the two least level partitions, heaviest part of one to lightest of the other."""
     import heapq
 
-    heap = []
+    heap: list[tuple[int, int, list[tuple[int, tuple[Any, ...]]]]] = []
     for index, weight in enumerate(weights):
-        parts = [(0, ())] * (shards - 1) + [(weight, (index,))]
+        parts: list[tuple[int, tuple[Any, ...]]] = [(0, ())] * (shards - 1) + [(weight, (index,))]
         heap.append((-weight, index, parts))
     heapq.heapify(heap)
     count = len(heap)
@@ -208,8 +213,9 @@ def karmarkar_karp(weights: Sequence[int], shards: int) -> list[list[int]]:
         heapq.heappush(heap, (joined[0][0] - joined[-1][0], count, joined))
         count += 1
 
-    def flat(nested: tuple[object, ...]) -> list[int]:
-        found, stack = [], [nested]
+    def flat(nested: tuple[Any, ...]) -> list[int]:
+        found: list[int] = []
+        stack = [nested]
         while stack:
             for item in stack.pop():
                 if isinstance(item, tuple):

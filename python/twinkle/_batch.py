@@ -49,7 +49,7 @@ def _length_of_columns(batch: Mapping[Any, Any], path: str) -> int:
             first = (where, length)
         elif length != first[1]:
             raise PlanError(
-                f"column {where} has {length} rows, and column {first[0]} has {first[1]}: columns of one batch are equally long",
+                f"column {where} has {length} rows, and column {first[0]} has {first[1]}: columns are equally long",
                 column=where,
                 found=length,
                 expected=first[1],
@@ -62,7 +62,7 @@ def _length_of_columns(batch: Mapping[Any, Any], path: str) -> int:
 def cut(batch: Any, reads: NDArray[np.int64]) -> Any:
     """The rows `[start, stop)` of every read, in order, in the type of the batch; one read of an array is a view."""
     if isinstance(batch, Mapping):
-        return _mapped(batch, lambda column: cut(column, reads))
+        return _mapped(batch, {key: cut(column, reads) for key, column in batch.items()})
     kind = _kind_of(batch, "")
     if len(reads) > 1:
         return kind.pick(batch, reads)
@@ -74,7 +74,7 @@ def cut_at(batch: Any, spans: NDArray[np.int64]) -> list[Any]:
     """One piece per `(start, stop)`."""
     if isinstance(batch, Mapping):
         columns = {key: cut_at(column, spans) for key, column in batch.items()}
-        return [_mapped(batch, columns=lambda key, at=index: columns[key][at]) for index in range(len(spans))]
+        return [_mapped(batch, {key: pieces[index] for key, pieces in columns.items()}) for index in range(len(spans))]
     _kind_of(batch, "")
     if type(batch) in (list, tuple, range):
         return [batch[start:stop] for start, stop in spans.tolist()]
@@ -82,7 +82,7 @@ def cut_at(batch: Any, spans: NDArray[np.int64]) -> list[Any]:
 
 
 def join(parts: list[Any], sizes: list[int], copies: NDArray[np.int64], path: str = "") -> Any:
-    """The rows that `copies` (shard, local, global, length; by global row) name, in their order, in the type of the parts."""
+    """The rows that `copies` (shard, local, global, length; by global row) name, in order."""
     if not parts:
         return []
     if isinstance(parts[0], Mapping):
@@ -128,7 +128,7 @@ def _join_columns(parts: list[Any], sizes: list[int], copies: NDArray[np.int64],
     if not keys:
         length_of(parts[0], path)
     columns = {key: join([part[key] for part in parts], sizes, copies, f"{path}[{key!r}]") for key in keys}
-    return _mapped(parts[0], columns=lambda key: columns[key])
+    return _mapped(parts[0], columns)
 
 
 def _alike(found: list[str], path: str, article: str, shards: list[int] | None = None) -> None:
@@ -136,7 +136,8 @@ def _alike(found: list[str], path: str, article: str, shards: list[int] | None =
     for shard, text in zip(numbers, found, strict=True):
         if text != found[0]:
             raise PlanError(
-                f"shard {shard}{_at(path)}: {article} {found[0]} expected, as in shard {numbers[0]}, {article} {text} found",
+                f"shard {shard}{_at(path)}: {article} {found[0]} expected, as in shard {numbers[0]}, "
+                f"{article} {text} found",
                 shard=shard,
                 expected=found[0],
                 found=text,
@@ -151,22 +152,16 @@ def _name(value: Any) -> str:
     return type(value).__name__
 
 
-def _mapped(
-    batch: Mapping[Any, Any],
-    change: Callable[[Any], Any] | None = None,
-    *,
-    columns: Callable[[Any], Any] | None = None,
-) -> Any:
+def _mapped(batch: Mapping[Any, Any], columns: dict[Any, Any]) -> Any:
     """A mapping of the same type with other columns."""
-    made = {key: columns(key) if columns else change(batch[key]) if change else batch[key] for key in batch}
     if type(batch) is dict:
-        return made
-    if hasattr(batch, "__setitem__"):
-        other = copy.copy(batch)
-        for key, column in made.items():
-            other[key] = column
-        return other
-    return type(batch)(made)  # type: ignore[call-arg]
+        return columns
+    if not hasattr(batch, "__setitem__"):
+        return type(batch)(columns)  # type: ignore[call-arg]
+    other = copy.copy(batch)
+    for key, column in columns.items():
+        other[key] = column
+    return other
 
 
 def _retyped(piece: Any, batch: Any) -> Any:
@@ -182,7 +177,8 @@ def _rows(reads: NDArray[np.int64]) -> NDArray[np.int64]:
 
     lengths = reads[:, 1] - reads[:, 0]
     ends = lengths.cumsum()
-    return numpy.arange(ends[-1]) + numpy.repeat(reads[:, 0] - (ends - lengths), lengths)
+    rows: NDArray[np.int64] = numpy.arange(ends[-1]) + numpy.repeat(reads[:, 0] - (ends - lengths), lengths)
+    return rows
 
 
 def _pick_list(batch: Any, reads: NDArray[np.int64]) -> Any:

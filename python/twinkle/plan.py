@@ -1,7 +1,7 @@
 """Plans: which rows go where, on one mesh and from one mesh to another.
 
-A `Layout` says which rows sit in which shard, a `Placement` which worker holds which shard. Both are values: equal when they
-say the same, hashable, and pickled in few bytes. All arithmetic is the core's; nothing here looks at a row.
+A `Layout` says which rows sit in which shard, a `Placement` which worker holds which shard. Both are values: equal
+when they say the same, hashable, and pickled in few bytes. All arithmetic is the core's; nothing here looks at a row.
 
 >>> from twinkle.plan import Layout
 >>> layout = Layout.even(10, 4)
@@ -11,29 +11,29 @@ say the same, hashable, and pickled in few bytes. All arithmetic is the core's; 
 >>> "".join(layout.collect(parts))
 'abcdefghij'
 
-Arrays are int64 unless they hold worker numbers, which are int32. Numbers that count (n, shards, group, ...) are anything with
-`__index__` except a bool. Every refusal is a `twinkle.errors.PlanError`, or a `PlacementError` where workers do not fit a mesh.
+Arrays are int64 unless they hold worker numbers, which are int32. Numbers that count (n, shards, group, ...) are
+anything with `__index__` except a bool. Every refusal is a `twinkle.errors.PlanError`, or a `PlacementError` where
+workers do not fit a mesh.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar
 
-from twinkle import _core
 from twinkle._batch import cut, cut_at, join, length_of
+from twinkle._core import Layout as CoreLayout
+from twinkle._core import pack as core_pack
+from twinkle._placement import CollectFrom, Placement, route
 from twinkle.errors import PlanError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from twinkle.mesh import DeviceMesh
-
-__all__ = ["Bin", "Layout", "Placement", "pack", "route"]
+__all__ = ["Bin", "CollectFrom", "Fill", "Layout", "Method", "Placement", "pack", "route"]
 
 Batch = TypeVar("Batch")
-CollectFrom = Literal["pp_last", "pp_first", "any", "all"]
 Fill = Literal["refuse", "pad"]
 Method = Literal["greedy", "refined"]
 
@@ -41,35 +41,35 @@ Method = Literal["greedy", "refined"]
 class Layout:
     """Which rows sit in which shard, in which order; then the pads, which are copies of rows.
 
-    Made by `even`, `padded`, `balanced`, `minibatched`, `chunked` and `explicit`; equal when the same rows sit in the same
-    places, whatever they weigh. `group=k` keeps k neighbouring rows (pairs, rollouts of one prompt) together everywhere; a
-    number of rows that is no multiple of it is refused.
+    Made by `even`, `padded`, `balanced`, `minibatched`, `chunked` and `explicit`; equal when the same rows sit in the
+    same places, whatever they weigh. `group=k` keeps k neighbouring rows (pairs, rollouts of one prompt) together
+    everywhere; a number of rows that is no multiple of it is refused.
 
-    `select`, `slice`, `repeat`, `expand`, `minibatch` and `concat` *derive* a layout: they number new rows and move none. A
-    derived layout reads what is stored: `take` the stored batch, `collect`, `copies` and `reshard` the stored pieces.
-    `settled()` is the layout of the pieces that `take` makes.
+    `select`, `slice`, `repeat`, `expand`, `minibatch` and `concat` *derive* a layout: they number new rows and move
+    none. A derived layout reads what is stored: `take` the stored batch, `collect`, `copies` and `reshard` the stored
+    pieces. `settled()` is the layout of the pieces that `take` makes.
     """
 
     __slots__ = ("_core",)
-    _core: _core.Layout
+    _core: CoreLayout
 
     def __init__(self) -> None:
         raise PlanError("a layout is made by Layout.even, padded, balanced, minibatched, chunked or explicit")
 
     @classmethod
-    def _of(cls, core: _core.Layout) -> Layout:
+    def _of(cls, core: CoreLayout) -> Layout:
         layout = object.__new__(cls)
         layout._core = core
         return layout
 
     @classmethod
     def _from_bytes(cls, data: bytes) -> Layout:
-        return cls._of(_core.Layout.from_bytes(data))
+        return cls._of(CoreLayout.from_bytes(data))
 
     @staticmethod
     def even(n: SupportsIndex, shards: SupportsIndex, *, group: SupportsIndex = 1) -> Layout:
-        """Deals out n rows in order, sizes that differ by at most one group and never increase; shards may be empty."""
-        return Layout._of(_core.Layout.even(n, shards, group))
+        """Deals out n rows in order, sizes within one group of each other, never increasing, perhaps 0."""
+        return Layout._of(CoreLayout.even(n, shards, group))
 
     @staticmethod
     def padded(
@@ -77,10 +77,10 @@ class Layout:
     ) -> Layout:
         """The even split with every shard filled up to one size, a multiple of `multiple` and of `group`.
 
-        A short shard repeats its own last group; a shard without rows repeats group `shard % groups`. No rows at all are
-        refused, and so are more than 2**24 pads.
+        A short shard repeats its own last group; a shard without rows repeats group `shard % groups`. No rows at all
+        are refused, and so are more than 2**24 pads.
         """
-        return Layout._of(_core.Layout.padded(n, shards, multiple, group))
+        return Layout._of(CoreLayout.padded(n, shards, multiple, group))
 
     @staticmethod
     def balanced(
@@ -93,12 +93,13 @@ class Layout:
     ) -> Layout:
         """One row per weight, dealt out so that the shards weigh about the same; rows ascend inside a shard.
 
-        Groups go by falling weight, then index, each to the lightest shard, of equals the lowest. With `equal` no shard takes
-        more groups than the even split gives it. `method='refined'` then swaps groups between the heaviest shard and light
-        ones while that helps. Weights are whole numbers from 0 (token counts); their sum stays below 2**63.
+        Groups go by falling weight, then index, each to the lightest shard, of equals the lowest. With `equal` no
+        shard takes more groups than the even split gives it. `method='refined'` then swaps groups between the
+        heaviest shard and light ones while that helps. Weights are whole numbers from 0 (token counts); their sum
+        stays below 2**63.
         """
         equal = _flag("equal", equal)
-        return Layout._of(_core.Layout.balanced(weights, shards, equal, group, method))
+        return Layout._of(CoreLayout.balanced(weights, shards, equal, group, method))
 
     @staticmethod
     def minibatched(
@@ -110,19 +111,19 @@ class Layout:
         pad: bool = False,
         group: SupportsIndex = 1,
     ) -> Layout:
-        """Cuts n rows into mini-batches, each dealt out evenly: mini-batch m is the same rows over any number of shards.
+        """Cuts n rows into mini-batches, each dealt out evenly: mini-batch m is the same rows whatever the shards.
 
-        `rotate` starts the spare rows of a mini-batch at the shard after the last one that got a spare, so that sizes differ
-        by at most one. A shard without a row in a mini-batch is refused; `pad` gives it one pad (with `rotate`, only in the
-        last mini-batch). The borders are `cuts(shard)`.
+        `rotate` starts the spare rows of a mini-batch at the shard after the last one that got a spare, so that sizes
+        differ by at most one. A shard without a row in a mini-batch is refused; `pad` gives it one pad (with
+        `rotate`, only in the last mini-batch). The borders are `cuts(shard)`.
         """
         rotate, pad = _flag("rotate", rotate), _flag("pad", pad)
-        return Layout._of(_core.Layout.minibatched(n, shards, minibatches, rotate, pad, group))
+        return Layout._of(CoreLayout.minibatched(n, shards, minibatches, rotate, pad, group))
 
     @staticmethod
     def chunked(n: SupportsIndex, size: SupportsIndex, *, group: SupportsIndex = 1) -> Layout:
         """Cuts n rows into shards of `size` rows, the last one shorter; no rows are no shards."""
-        return Layout._of(_core.Layout.chunked(n, size, group))
+        return Layout._of(CoreLayout.chunked(n, size, group))
 
     @staticmethod
     def explicit(
@@ -132,7 +133,7 @@ class Layout:
 
         A `range` of neighbouring rows costs nothing, whatever its length.
         """
-        return Layout._of(_core.Layout.explicit(rows, pads, group))
+        return Layout._of(CoreLayout.explicit(rows, pads, group))
 
     @property
     def n(self) -> int:
@@ -199,7 +200,7 @@ class Layout:
         return self._core.loss_scale(shard)
 
     def cuts(self, shard: SupportsIndex) -> NDArray[np.int64] | None:
-        """Where the mini-batches of one shard start and stop, in local rows: (minibatches, 2); None without mini-batches."""
+        """Where the mini-batches of one shard start and stop, in local rows: (minibatches, 2), or None."""
         return self._core.cuts(shard)
 
     def require_rows(self) -> None:
@@ -209,9 +210,9 @@ class Layout:
     def take(self, batch: Batch, shard: SupportsIndex) -> Batch:
         """What one shard gets of a batch: its rows, then its pads, in the type of the batch.
 
-        A list, tuple, range, NumPy array, torch tensor, or a mapping whose columns are these. Neighbouring rows of an array or
-        a tensor are a view, not a copy. A range whose rows are not evenly spaced becomes a list. Refused: a batch that does
-        not have `stored_rows` rows, a column that has another length, and text, which is never cut.
+        A list, tuple, range, NumPy array, torch tensor, or a mapping whose columns are these. Neighbouring rows of an
+        array or a tensor are a view, not a copy. A range whose rows are not evenly spaced becomes a list. Refused: a
+        batch that does not have `stored_rows` rows, a column that has another length, and text, which is never cut.
         """
         reads = self._core.reads(shard)
         self._fit(batch)
@@ -221,8 +222,8 @@ class Layout:
     def collect(self, parts: Iterable[Any]) -> Any:
         """Puts rows back in order: one part per shard, pads included, in shard order; pads are dropped.
 
-        The result has the type of the parts. Refused: a number of parts that is not `shards`, a part whose length is not the
-        one in `stored_sizes`, parts of different types, dtypes, row shapes or columns; each names the shard.
+        The result has the type of the parts. Refused: a number of parts that is not `shards`, a part whose length is
+        not the one in `stored_sizes`, parts of different types, dtypes, row shapes or columns; each names the shard.
         """
         if isinstance(parts, str | bytes | dict) or not isinstance(parts, Iterable):
             raise PlanError(f"parts must be a list with one part per shard, not a {type(parts).__name__}")
@@ -272,10 +273,10 @@ class Layout:
         return self._core.copies()
 
     def reshard(self, other: Layout) -> NDArray[np.int64]:
-        """The moves that turn pieces of this layout into pieces of another over the same rows, as few as its borders allow.
+        """The moves that turn pieces of this layout into pieces of another over the same rows, as few as can be.
 
-        (k, 5): source shard, start in its stored piece, target shard, start in its new piece, length; by target shard, then
-        start. Real rows only; see `pad_moves`.
+        (k, 5): source shard, start in its stored piece, target shard, start in its new piece, length; by target
+        shard, then start. Real rows only; see `pad_moves`.
         """
         return self._core.reshard(_layout("other", other)._core)
 
@@ -295,7 +296,7 @@ class Layout:
         return Layout._of(self._core.slice(start, stop))
 
     def repeat(self, times: SupportsIndex) -> Layout:
-        """Derives the layout with every row `times` times, copies next to each other (group=times keeps them together)."""
+        """Derives the layout with every row `times` times, copies next to each other: `group=times` keeps them so."""
         return Layout._of(self._core.repeat(times))
 
     def expand(self, counts: ArrayLike) -> Layout:
@@ -307,7 +308,7 @@ class Layout:
         return Layout._of(self._core.minibatch(index))
 
     def concat(self, other: Layout) -> Layout:
-        """The rows of this layout, then those of another over as many shards; a shard's stored piece is its two end to end."""
+        """The rows of this layout, then those of another over as many shards; a shard's two pieces are end to end."""
         return Layout._of(self._core.concat(_layout("other", other)._core))
 
     def rebalance(
@@ -328,7 +329,10 @@ class Layout:
         row_multiple: SupportsIndex = 1,
         fill: Fill = "refuse",
     ) -> list[list[Bin]]:
-        """Micro-batches of every shard, pads included, inside its mini-batches; one length per row. See `twinkle.plan.pack`."""
+        """The micro-batches of every shard, pads included, inside its mini-batches, as `twinkle.plan.pack` makes them.
+
+        `lengths` has the token count of every row: (n,).
+        """
         return _bins(self._core.pack(lengths, cap, align, row_multiple, fill))
 
     def __eq__(self, other: object) -> bool:
@@ -354,115 +358,8 @@ class Layout:
         return str(self._core)
 
 
-class Placement:
-    """Which worker holds which shard: what `DeviceMesh.placement` makes.
-
-    Workers and shards count from 0. `collect_from` says who has the output of a call: `'pp_last'` the representative of each
-    shard, `'pp_first'` its counterpart in the first pipeline stage, `'any'` and `'all'` every member.
-    """
-
-    __slots__ = ("_core", "_shard_of_worker")
-    _core: _core.Placement
-    _shard_of_worker: NDArray[np.int32] | None
-
-    def __init__(self) -> None:
-        raise PlanError("a placement is made by DeviceMesh.placement")
-
-    @classmethod
-    def _of(cls, core: _core.Placement) -> Placement:
-        placement = object.__new__(cls)
-        placement._core, placement._shard_of_worker = core, None
-        return placement
-
-    @classmethod
-    def _of_mesh(cls, mesh: DeviceMesh, gpus_per_worker: Any, workers: Any, collect_from: Any) -> Placement:
-        """Reads a mesh: one step of dp passes `fsdp_size` data coordinates, of which `ulysses_size` share a shard."""
-        shards, names = mesh.data_world_size, mesh.mesh_dim_names or ()
-        sizes = dict(zip(names, mesh.shape, strict=True))
-        weights = {"dp": sizes.get("fsdp", 1), "fsdp": 1}
-        axes = [(size, weights.get(name, 0), name == "pp") for name, size in sizes.items()]
-        divisor = sizes.get("dp", 1) * sizes.get("fsdp", 1) // shards
-        return cls._of(_core.Placement(axes, divisor, gpus_per_worker, workers, collect_from))
-
-    @classmethod
-    def _from_bytes(cls, data: bytes) -> Placement:
-        return cls._of(_core.Placement.from_bytes(data))
-
-    @property
-    def workers(self) -> int:
-        """How many workers there are."""
-        return self._core.workers
-
-    @property
-    def shards(self) -> int:
-        """How many shards there are: the data world size of the mesh."""
-        return self._core.shards
-
-    @property
-    def collect_from(self) -> str:
-        """Who has the output of a call."""
-        return self._core.collect_from
-
-    @property
-    def shard_of_worker(self) -> NDArray[np.int32]:
-        """The shard of every worker: (workers,), read-only, built on first read."""
-        if self._shard_of_worker is None:
-            shards = self._core.shard_of_worker()
-            shards.flags.writeable = False
-            self._shard_of_worker = shards
-        return self._shard_of_worker
-
-    @property
-    def lead(self) -> NDArray[np.int32]:
-        """The first worker of each shard: (shards,)."""
-        return self._core.lead()
-
-    @property
-    def representative(self) -> NDArray[np.int32]:
-        """The worker of each shard whose output is collected, last pipeline stage, then lowest position: (shards,)."""
-        return self._core.representative()
-
-    def members(self, shard: SupportsIndex) -> NDArray[np.int32]:
-        """The workers of one shard, ascending: they get the same rows."""
-        return self._core.members(shard)
-
-    def holders(self, shard: SupportsIndex) -> NDArray[np.int32]:
-        """The workers of one shard that have the output of a call, by `collect_from`."""
-        return self._core.holders(shard)
-
-    def __eq__(self, other: object) -> bool:
-        return self._core == other._core if isinstance(other, Placement) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._core)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Placement._from_bytes, (self._core.to_bytes(),)
-
-    def __copy__(self) -> Placement:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Placement:
-        return self
-
-    def __repr__(self) -> str:
-        return f"<Placement of {self.shards} shards on {self.workers} workers, collect_from={self.collect_from!r}>"
-
-    def __str__(self) -> str:
-        lines = [f"{self.shards} shards on {self.workers} workers, collected from {self.collect_from!r}"]
-        lead, representative = self.lead.tolist(), self.representative.tolist()
-        lines.append(f"{'shard':>5}  {'lead':>6}  {'representative':>14}  members")
-        for shard in range(min(self.shards, 32)):
-            members = self.members(shard)
-            shown = " ".join(map(str, members[:8].tolist())) + (f" ... ({len(members)})" if len(members) > 8 else "")
-            lines.append(f"{shard:>5}  {lead[shard]:>6}  {representative[shard]:>14}  {shown}")
-        if self.shards > 32:
-            lines.append(f"... and {self.shards - 32} more shards")
-        return "\n".join(lines)
-
-
 class Bin(list[int]):
-    """One micro-batch: local rows, ascending. `pad` is true for a bin that only fills up and must not count in a loss."""
+    """One micro-batch: local rows, ascending. `pad`: it only fills up and must not count in a loss."""
 
     __slots__ = ("pad",)
 
@@ -474,7 +371,7 @@ class Bin(list[int]):
         return f"Bin({list(self)}, pad=True)" if self.pad else list.__repr__(self)
 
 
-def pack(
+def pack(  # noqa: PLR0917 - the contract's order
     lengths_by_shard: Sequence[ArrayLike],
     cap: SupportsIndex,
     align: SupportsIndex = 1,
@@ -485,53 +382,13 @@ def pack(
     """Packs the rows of every shard into micro-batches of at most `cap` tokens, equally many on all shards.
 
     `lengths_by_shard` has the token count of each local row of each shard, `cuts` per shard the (start, stop) of its
-    mini-batches; the result has, per shard, a list of bins of local rows, the bins of mini-batch 0 first. A row longer than
-    `cap` is alone in its bin. Lengths count as the next multiple of `row_multiple`; the number of bins of a mini-batch is a
-    multiple of `align`. A shard with fewer rows than bins is refused; `fill='pad'` gives it bins of one repeated row, the last
-    of its mini-batch (of the shard, where the mini-batch has none), last in the mini-batch and marked `pad`.
+    mini-batches; the result has, per shard, a list of bins of local rows, the bins of mini-batch 0 first. A row
+    longer than `cap` is alone in its bin. Lengths count as the next multiple of `row_multiple`; the number of bins of
+    a mini-batch is a multiple of `align`. A shard with fewer rows than bins is refused; `fill='pad'` gives it bins of
+    one repeated row, the last of its mini-batch (of the shard, where the mini-batch has none), last in the mini-batch
+    and marked `pad`.
     """
-    return _bins(_core.pack(lengths_by_shard, cap, align, cuts, row_multiple, fill))
-
-
-def route(
-    moves: ArrayLike,
-    source: Placement,
-    target: Placement,
-    same_process: ArrayLike | None = None,
-    source_node: Sequence[Hashable] | None = None,
-    target_node: Sequence[Hashable] | None = None,
-) -> NDArray[np.int64]:
-    """Sends the moves of a reshard to every worker of the target shard, each read from the nearest holder of the source shard.
-
-    (k, 5): source worker, start, target worker, start, length; by target shard, start, target worker. Holders are those of
-    `source.holders`: first the one in the same process (`same_process`: per target worker the source worker, or -1), then on the
-    same node (one label per worker), then the one that sends the fewest rows so far, then the lowest. Rows inside a process do
-    not count as sent.
-    """
-    for name, placement in (("source", source), ("target", target)):
-        if not isinstance(placement, Placement):
-            raise PlanError(
-                f"{name} must be a Placement, as DeviceMesh.placement makes it, not a {type(placement).__name__}"
-            )
-    if (source_node is None) != (target_node is None):
-        missing = "target_node" if target_node is None else "source_node"
-        raise PlanError(f"{missing} is missing: source_node and target_node go together, one label per worker")
-    nodes = None if source_node is None or target_node is None else _nodes(source_node, target_node)
-    return _core.route(moves, source._core, target._core, same_process, nodes)
-
-
-def _nodes(source: Sequence[Hashable], target: Sequence[Hashable]) -> tuple[list[int], list[int]]:
-    """Numbers the labels, equal labels alike."""
-    numbers: dict[Hashable, int] = {}
-    numbered = []
-    for name, labels in (("source_node", source), ("target_node", target)):
-        if isinstance(labels, str | bytes) or not hasattr(labels, "__iter__"):
-            raise PlanError(f"{name} must be a list with one label per worker, not a {type(labels).__name__}")
-        try:
-            numbered.append([numbers.setdefault(label, len(numbers)) for label in labels])
-        except TypeError:
-            raise PlanError(f"{name} must hold labels that can be compared, such as names or numbers") from None
-    return numbered[0], numbered[1]
+    return _bins(core_pack(lengths_by_shard, cap, align, cuts, row_multiple, fill))
 
 
 def _bins(shards: list[list[tuple[list[int], bool]]]) -> list[list[Bin]]:

@@ -14,9 +14,11 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
+use crate::axis::Axis;
 use crate::csr::Csr;
 use crate::error::{Answer, Refusal};
 use crate::limits::{self, MOST_ITEMS};
+use crate::mesh::Mesh;
 
 /// The most positions of a placement.
 const MOST_POSITIONS: u64 = MOST_ITEMS;
@@ -126,6 +128,24 @@ impl Eq for Placement {}
 impl Hash for Placement {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.wire.collect_from, self.shards, self.shard_of_worker.len()).hash(state);
+    }
+}
+
+impl Mesh {
+    /// The axes of this mesh as a placement sees them, and how many data coordinates share a shard.
+    ///
+    /// Errors: a view for groups, a mesh whose pipeline axis is merged into another.
+    pub fn placed_axes(&self) -> Answer<(Vec<PlacedAxis>, u64)> {
+        self.not_a_view()?;
+        self.not_hidden("pp")?;
+        let weight = |name: &str| match name {
+            "dp" => self.fsdp_size(),
+            "fsdp" => 1,
+            _ => 0,
+        };
+        let placed =
+            |axis: &Axis| PlacedAxis { size: axis.size(), weight: weight(axis.name()), stage: axis.name() == "pp" };
+        Ok((self.axes().iter().map(placed).collect(), self.ulysses()))
     }
 }
 

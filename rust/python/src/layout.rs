@@ -86,6 +86,7 @@ impl PyLayout {
     }
 
     #[classmethod]
+    #[pyo3(signature = (bytes: "bytes") -> "Layout")]
     fn from_bytes(_class: &Bound<'_, PyType>, bytes: &[u8]) -> Made {
         made(Layout::from_bytes(bytes))
     }
@@ -94,6 +95,7 @@ impl PyLayout {
         Ok(PyBytes::new(py, &self.0.to_bytes().map_err(Raise)?))
     }
 
+    #[pyo3(signature = () -> "tuple[Any, ...]")]
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
         Ok((py.get_type::<Self>().getattr("from_bytes")?, (self.to_bytes(py)?,)))
     }
@@ -127,30 +129,37 @@ impl PyLayout {
         self.0.stored_rows()
     }
 
+    #[pyo3(signature = () -> "numpy.ndarray")]
     fn stored_sizes<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
         line(py, self.0.stored_sizes())
     }
 
+    #[pyo3(signature = () -> "numpy.ndarray")]
     fn sizes<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
         line(py, self.0.sizes())
     }
 
+    #[pyo3(signature = () -> "numpy.ndarray")]
     fn real_sizes<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
         line(py, self.0.real_sizes().iter().copied())
     }
 
+    #[pyo3(signature = () -> "numpy.ndarray")]
     fn loads<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
         line(py, self.0.loads().iter().copied())
     }
 
+    #[pyo3(signature = (shard: "object") -> "numpy.ndarray")]
     fn rows<'py>(&self, py: Python<'py>, shard: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray1<i64>>> {
         Ok(line(py, self.0.row_numbers(self.shard(shard)?).map_err(Raise)?))
     }
 
+    #[pyo3(signature = (shard: "object") -> "numpy.ndarray")]
     fn pads<'py>(&self, py: Python<'py>, shard: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray1<i64>>> {
         Ok(line(py, self.0.pads(self.shard(shard)?).iter().copied()))
     }
 
+    #[pyo3(signature = (shard: "object") -> "numpy.ndarray")]
     fn is_pad<'py>(&self, py: Python<'py>, shard: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray1<bool>>> {
         Ok(self.0.pad_mask(self.shard(shard)?).map_err(Raise)?.into_pyarray(py))
     }
@@ -159,16 +168,19 @@ impl PyLayout {
         Ok(self.0.loss_scale(self.shard(shard)?).map_err(Raise)?)
     }
 
+    #[pyo3(signature = (shard: "object") -> "numpy.ndarray | None")]
     fn cuts<'py>(&self, py: Python<'py>, shard: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyArray2<i64>>>> {
         let cuts = self.0.cuts(self.shard(shard)?);
         Ok(cuts.map(|cuts| table(py, cuts.into_iter().map(|(start, stop)| [start, stop]))))
     }
 
+    #[pyo3(signature = (shard: "object") -> "numpy.ndarray")]
     fn reads<'py>(&self, py: Python<'py>, shard: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray2<i64>>> {
         let reads = self.0.reads(self.shard(shard)?);
         Ok(table(py, reads.into_iter().map(|run| [run.start, run.end()])))
     }
 
+    #[pyo3(signature = () -> "numpy.ndarray | None")]
     fn spans<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyArray2<i64>>> {
         self.0.spans().map(|spans| table(py, spans.into_iter().map(|(start, stop)| [start, stop])))
     }
@@ -177,15 +189,18 @@ impl PyLayout {
         Ok(self.0.require_rows().map_err(Raise)?)
     }
 
+    #[pyo3(signature = () -> "numpy.ndarray")]
     fn copies<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray2<i64>> {
         let copies = self.0.copies();
         table(py, copies.iter().map(|copy| [copy.shard.into(), copy.local, copy.global, copy.len]))
     }
 
+    #[pyo3(signature = (other: "Layout") -> "numpy.ndarray")]
     fn reshard<'py>(&self, py: Python<'py>, other: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray2<i64>>> {
         Ok(moves_table(py, &self.0.reshard(&other.get().0).map_err(Raise)?))
     }
 
+    #[pyo3(signature = (other: "Layout") -> "numpy.ndarray")]
     fn pad_moves<'py>(&self, py: Python<'py>, other: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray2<i64>>> {
         Ok(moves_table(py, &self.0.pad_moves(&other.get().0).map_err(Raise)?))
     }
@@ -214,6 +229,7 @@ impl PyLayout {
         made(self.0.minibatch(rows("minibatch", index)?))
     }
 
+    #[pyo3(signature = (other: "Layout") -> "Layout")]
     fn concat(&self, other: &Bound<'_, Self>) -> Made {
         made(self.0.concat(&other.get().0))
     }
@@ -231,6 +247,7 @@ impl PyLayout {
         made(py.detach(|| self.0.rebalance(&weights, equal, group, method)))
     }
 
+    #[pyo3(signature = (lengths: "object", cap: "object", align: "object", row_multiple: "object", fill: "object") -> "list[list[tuple[list[int], bool]]]")]
     fn pack<'py>(
         &self,
         py: Python<'py>,

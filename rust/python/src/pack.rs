@@ -39,7 +39,10 @@ fn pair(what: &str, value: &Bound<'_, PyAny>) -> PyResult<(u64, u64)> {
 }
 
 #[pyfunction]
-#[pyo3(name = "pack")]
+#[pyo3(
+    name = "pack",
+    signature = (lengths: "object", cap: "object", align: "object", cuts: "object", row_multiple: "object", fill: "object") -> "list[list[tuple[list[int], bool]]]"
+)]
 pub(crate) fn pack_rows<'py>(
     py: Python<'py>,
     lengths: &Bound<'py, PyAny>,

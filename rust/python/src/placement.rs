@@ -5,9 +5,10 @@ use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyType};
 use twinkle::limits::MOST_ITEMS;
-use twinkle::{CollectFrom, PlacedAxis, Placement, Refusal, ShardMove, Topology, Workers};
+use twinkle::{CollectFrom, Placement, Refusal, ShardMove, Topology, Workers};
 
 use crate::error::Raise;
+use crate::mesh::Mesh;
 use crate::plan_arguments::{count, entries, integers, lists, shard, table, word};
 
 #[pyclass(frozen, eq, hash, name = "Placement", module = "twinkle._core")]
@@ -32,24 +33,25 @@ fn workers(value: Option<&Bound<'_, PyAny>>, world_size: u64, gpus_per_worker: u
 
 #[pymethods]
 impl PyPlacement {
-    /// Axes outermost first, each `(size, weight, stage)`.
-    #[new]
-    fn new(
-        axes: Vec<(u64, u64, bool)>,
-        divisor: u64,
+    /// Places the shards of a mesh on its workers.
+    #[staticmethod]
+    #[pyo3(signature = (mesh: "Mesh", gpus_per_worker: "object", workers: "object", collect_from: "object") -> "Placement")]
+    fn of_mesh(
+        mesh: &Bound<'_, Mesh>,
         gpus_per_worker: &Bound<'_, PyAny>,
         workers: Option<&Bound<'_, PyAny>>,
         collect_from: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
+        let (axes, divisor) = mesh.get().0.placed_axes().map_err(Raise)?;
         let gpus_per_worker = count("gpus_per_worker", gpus_per_worker, 1, MOST_ITEMS)?;
         let collect_from = word("collect_from", collect_from, &CollectFrom::WORDS)?;
-        let axes: Vec<_> = axes.into_iter().map(|(size, weight, stage)| PlacedAxis { size, weight, stage }).collect();
         let world_size = twinkle::placement::positions(&axes).map_err(Raise)?;
         let workers = self::workers(workers, world_size, gpus_per_worker)?;
         Ok(Self(Placement::new(axes, divisor, workers, collect_from).map_err(Raise)?))
     }
 
     #[classmethod]
+    #[pyo3(signature = (bytes: "bytes") -> "Placement")]
     fn from_bytes(_class: &Bound<'_, PyType>, bytes: &[u8]) -> PyResult<Self> {
         Ok(Self(Placement::from_bytes(bytes).map_err(Raise)?))
     }
@@ -58,6 +60,7 @@ impl PyPlacement {
         Ok(PyBytes::new(py, &self.0.to_bytes().map_err(Raise)?))
     }
 
+    #[pyo3(signature = () -> "tuple[Any, ...]")]
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
         Ok((py.get_type::<Self>().getattr("from_bytes")?, (self.to_bytes(py)?,)))
     }
@@ -77,22 +80,27 @@ impl PyPlacement {
         self.0.collect_from().word()
     }
 
+    #[pyo3(signature = () -> "numpy.ndarray")]
     fn shard_of_worker<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i32>> {
         numbers(py, self.0.shard_of_worker())
     }
 
+    #[pyo3(signature = () -> "numpy.ndarray")]
     fn lead<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i32>> {
         numbers(py, self.0.lead())
     }
 
+    #[pyo3(signature = () -> "numpy.ndarray")]
     fn representative<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i32>> {
         numbers(py, self.0.representative())
     }
 
+    #[pyo3(signature = (shard: "object") -> "numpy.ndarray")]
     fn members<'py>(&self, py: Python<'py>, shard: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray1<i32>>> {
         Ok(numbers(py, self.0.members(self.shard(shard)?)))
     }
 
+    #[pyo3(signature = (shard: "object") -> "numpy.ndarray")]
     fn holders<'py>(&self, py: Python<'py>, shard: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray1<i32>>> {
         Ok(numbers(py, self.0.holders(self.shard(shard)?)))
     }
@@ -137,6 +145,7 @@ fn same_process(value: &Bound<'_, PyAny>, sources: u32) -> PyResult<Vec<Option<u
 
 /// Nodes are numbers here, one per label that the caller used.
 #[pyfunction]
+#[pyo3(signature = (moves: "object", source: "Placement", target: "Placement", same_process: "object", nodes: "tuple[list[int], list[int]] | None") -> "numpy.ndarray")]
 pub(crate) fn route<'py>(
     py: Python<'py>,
     moves: &Bound<'py, PyAny>,
