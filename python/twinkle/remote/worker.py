@@ -202,13 +202,12 @@ def _filled(fill: Fill, plain: Any, pieces: Sequence[Stored], declaration: Decla
     if fill.plain is not None:
         return plain[fill.plain]
     found = [_piece(piece, pieces) for piece in fill.pieces]
-    value = rows.join(found, declaration.pad_values, fill.name)
-    if fill.pads:
-        pads = [rows.take(value, [(pad, pad + 1)]) if isinstance(pad, int) else _piece(pad, pieces) for pad in fill.pads]
-        real = rows.count(value) or 0
-        value = rows.join([value, *pads] if real else pads, declaration.pad_values, fill.name)
-        value = masked(value, fill.name, real, declaration.loss_mask)
-    return value
+    real = rows.join(found, declaration.pad_values, fill.name) if found else None
+    if not fill.pads:
+        return real
+    pads = [rows.take(real, [(pad, pad + 1)]) if isinstance(pad, int) else _piece(pad, pieces) for pad in fill.pads]
+    value = rows.join([real, *pads] if found else pads, declaration.pad_values, fill.name)
+    return masked(value, fill.name, rows.count(real) or 0, declaration.loss_mask)
 
 
 def _piece(piece: tuple[int, int, tuple[int, int] | None], pieces: Sequence[Stored]) -> Any:
