@@ -37,8 +37,10 @@ class Reservation:
     addresses: tuple[str, ...]
 
 
-def reserve(groups: Sequence[DeviceGroup], nproc_per_node: int, ncpu_proc_per_node: int) -> dict[str, Reservation]:
-    """Reserves what the groups need, or releases everything and refuses."""
+def reserve(
+    groups: Sequence[DeviceGroup], nproc_per_node: int, ncpu_proc_per_node: int
+) -> tuple[dict[str, Reservation], list[Any]]:
+    """Reserves what the groups need, or releases everything and refuses; also returns what `release` gives back."""
     deadline = time.monotonic() + DEADLINE
     nodes, addresses = inventory(groups)
     # Which ids there are is known only when they are granted.
@@ -53,16 +55,21 @@ def reserve(groups: Sequence[DeviceGroup], nproc_per_node: int, ncpu_proc_per_no
             if group.colocate_with is not None:
                 continue
             wanted = [(worker.node, slot) for worker in planned[group.name] for slot in worker.devices or ("",)]
-            pg = _placement_group(group, [node for node, _ in wanted], held, deadline)
-            owners[group.name] = pg
+            # Named devices are searched one by one, and what is not among them is given back one by one.
+            single = group.visible_devices is not None
+            pieces = [[node] for node, _ in wanted] if single else [[node for node, _ in wanted]]
+            pgs = [_placement_group(group, nodes_of, held, deadline) for nodes_of in pieces]
+            bundles = [(pg, bundle) for pg, those in zip(pgs, pieces, strict=True) for bundle in range(len(those))]
+            owners[group.name] = pgs[0]
             if group.device_type == "cpu":
                 continue
-            granted = _granted(group, pg, wanted, held, deadline)
+            granted = _granted(group, bundles, wanted, held, deadline)
             for (node, slot), (device, found, bundle) in zip(wanted, granted, strict=True):
                 slots[node, slot] = device
                 places[node, device] = (found, bundle)
         final = allocate(groups, nproc_per_node, _granted_nodes(nodes, slots), ncpu_proc_per_node)
-        return {group.name: _reservation(group, final[group.name], owners, places, addresses) for group in groups}
+        made = {group.name: _reservation(group, final[group.name], owners, places, addresses) for group in groups}
+        return made, held
     except BaseException:
         release(held)
         raise
@@ -122,59 +129,48 @@ def _placement_group(group: DeviceGroup, nodes: Sequence[str], held: list[Any], 
 
 
 def _granted(
-    group: DeviceGroup, pg: Any, wanted: Sequence[tuple[str, str]], held: list[Any], deadline: float
+    group: DeviceGroup,
+    bundles: Sequence[tuple[Any, int]],
+    wanted: Sequence[tuple[str, str]],
+    held: list[Any],
+    deadline: float,
 ) -> list[tuple[str, Any, int]]:
-    """For each wanted device, in order, the id that was granted for it and the bundle that holds it.
-
-    A group that names its devices goes on reserving on a node until it holds them, then gives the others back.
-    """
-    family = group.family
+    """For each wanted device, in order, the id that was granted for it and the bundle that holds it."""
     by_node: dict[str, list[int]] = {}
-    for bundle, (node, _) in enumerate(wanted):
-        by_node.setdefault(node, []).append(bundle)
+    for at, (node, _) in enumerate(wanted):
+        by_node.setdefault(node, []).append(at)
     answer: dict[int, tuple[str, Any, int]] = {}
-    for node, bundles in by_node.items():
-        found = {_device_of(family, pg, bundle, wanted[bundle][1]): (pg, bundle) for bundle in bundles}
-        if group.visible_devices is not None:
-            asked = [str(device) for device in group.visible_devices][: len(bundles)]  # type: ignore[union-attr, arg-type]
-            found = _until(group, node, asked, found, held, deadline)
-            ids = asked
-        else:
+    for node, places in by_node.items():
+        found = {_device_of(group.family, *bundles[at], wanted[at][1]): bundles[at] for at in places}
+        if group.visible_devices is None:
             ids = sorted(found, key=lambda device: (len(device), device) if device.isdigit() else (0, ""))
-        for bundle, device in zip(bundles, ids, strict=True):
-            answer[bundle] = (device, *found[device])
-    return [answer[bundle] for bundle in range(len(wanted))]
+        else:
+            ids = [str(device) for device in group.visible_devices][: len(places)]  # type: ignore[union-attr, arg-type]
+            found = _searched(group, node, ids, found, held, deadline)
+        answer |= {at: (device, *found[device]) for at, device in zip(places, ids, strict=True)}
+    return [answer[at] for at in range(len(wanted))]
 
 
-def _until(
-    group: DeviceGroup, node: str, asked: list[str], found: dict[str, Any], held: list[Any], deadline: float
-) -> dict[str, Any]:
-    """Reserves one more device at a time until all that are asked for are held."""
-    from ray.util.placement_group import placement_group
-
-    spare: list[Any] = []
-    try:
-        while missing := [device for device in asked if device not in found]:
-            import ray
-
-            label = {"ray.io/node-id": _identity(node)}
-            more = placement_group([{group.family.resource: 1}], bundle_label_selector=[label])
-            held.append(more)
-            spare.append(more)
-            if not ray.wait([more.ready()], timeout=max(deadline - time.monotonic(), 0.0))[0]:
-                raise PlacementError(
-                    f"group {group.name!r}: devices {', '.join(asked)} wanted on node {_identity(node)}, "
-                    f"{', '.join(found)} granted within {DEADLINE:g} s, {', '.join(missing)} missing",
-                    group=group.name,
-                    wanted=asked,
-                    granted=list(found),
-                )
-            found[_device_of(group.family, more, 0, str(len(found)))] = (more, 0)
-    finally:
-        unused = [pg for pg in spare if pg not in [found[device][0] for device in asked if device in found]]
-        release(unused)
-        for pg in unused:
-            held.remove(pg)
+def _searched(
+    group: DeviceGroup, node: str, asked: list[str], found: dict[str, tuple[Any, int]], held: list[Any], deadline: float
+) -> dict[str, tuple[Any, int]]:
+    """Reserves one more device at a time until all that are asked for are held, then gives the others back."""
+    while missing := [device for device in asked if device not in found]:
+        try:
+            pg = _placement_group(group, [node], held, deadline)
+        except PlacementError as error:
+            raise PlacementError(
+                f"group {group.name!r}: devices {', '.join(asked)} wanted on node {_identity(node)}, {', '.join(found)} "
+                f"granted within {DEADLINE:g} s, {', '.join(missing)} missing",
+                group=group.name,
+                wanted=asked,
+                granted=list(found),
+            ) from error
+        found[_device_of(group.family, pg, 0, str(len(found)))] = (pg, 0)
+    for device in [device for device in found if device not in asked]:
+        pg, _ = found.pop(device)
+        release([pg])
+        held.remove(pg)
     return found
 
 
@@ -188,7 +184,7 @@ def _device_of(family: Family, pg: Any, bundle: int, slot: str) -> str:
     resources: dict[str, Any] = {"num_gpus": 1} if family.resource == "GPU" else {"resources": {family.resource: 1}}
     strategy = PlacementGroupSchedulingStrategy(pg, placement_group_bundle_index=bundle)
     # A process that is used again answers in a moment; by default Ray ends one after each task with a device.
-    probe = ray.remote(_accelerators).options(num_cpus=0, max_calls=0, scheduling_strategy=strategy, **resources)
+    probe = ray.remote(num_cpus=0, max_calls=0, **resources)(_accelerators).options(scheduling_strategy=strategy)
     ids = ray.get(probe.remote()).get(family.resource) or [slot]
     return str(ids[0])
 

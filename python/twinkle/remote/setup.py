@@ -108,16 +108,13 @@ def _start_ray(session: Session, nproc_per_node: int, ncpu_proc_per_node: int) -
         ray.init(log_to_driver=True, logging_level="ERROR", **local)
         session.owns_ray = True
     try:
-        reservations = reserve(session.groups, nproc_per_node, ncpu_proc_per_node)
+        reservations, session.placement_groups = reserve(session.groups, nproc_per_node, ncpu_proc_per_node)
     except BaseException:
         if session.owns_ray:
             ray.shutdown()
         raise
     for number, (name, reservation) in enumerate(reservations.items()):
         session.ray_groups[name] = RayGroup(reservation, number, session.seed)
-        session.placement_groups += [
-            pg for pg in reservation.placement_group if pg not in session.placement_groups
-        ]
 
 
 def _group(given: Any) -> DeviceGroup:
