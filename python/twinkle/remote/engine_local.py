@@ -18,6 +18,7 @@ from twinkle.remote.arguments import Part, Prepared, filled, prepare
 from twinkle.remote.counting import traffic
 from twinkle.remote.exchange import Exchange, exchange
 from twinkle.remote.handle import Sharded, Store
+from twinkle.remote.handover import hand_over
 from twinkle.remote.masking import masked
 from twinkle.remote.results import Leaf, combined, unmarked
 from twinkle.remote.split import layout_of
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from twinkle.mesh import DeviceMesh
     from twinkle.remote.signature import Declaration
 
-__all__ = ["LocalComponent"]
+__all__ = ["LocalComponent", "local_handle"]
 
 
 class LocalComponent:
@@ -41,12 +42,13 @@ class LocalComponent:
 
         self.instance, self.execute, self.lazy = instance, execute, lazy
         world = Platform.get_world_size() if Platform.get_rank() >= 0 else 1
-        self.peers = world > 1 and mesh is not None and mesh.world_size > 1
-        # Alone, this process holds every row of every mesh.
-        self.mesh = mesh if mesh is not None and self.peers else DeviceMesh.from_sizes(dp_size=1)
-        rank = Platform.get_rank() if self.peers else 0
-        self.rank = rank
-        self.position = self.mesh.position_of(rank)
+        self.peers = world > 1 and mesh is not None
+        if mesh is None or not self.peers:
+            # Alone, this process holds every row of every mesh.
+            mesh = DeviceMesh.from_sizes(dp_size=1)
+        self.mesh = mesh if execute == "all" else DeviceMesh.from_axes({"dp": 1}, offset=mesh.rank_at(0))
+        self.rank = Platform.get_rank() if self.peers else 0
+        self.position = self.mesh.position_of(self.rank)
 
     @property
     def builds(self) -> bool:
@@ -61,11 +63,17 @@ class LocalComponent:
 class _Call:
     def __init__(self, component: LocalComponent, declaration: Declaration, peers: Exchange | None) -> None:
         self.component, self.declaration, self.peers = component, declaration, peers
+        from twinkle.mesh import DeviceMesh
+
         self.mesh = component.mesh
-        self.placement = self.mesh.placement(1, None, declaration.holders)
-        self.ranks = [self.mesh.rank_at(position) for position in range(self.mesh.world_size)]
+        if declaration.execute == "first":
+            self.mesh = DeviceMesh.from_axes({"dp": 1}, offset=self.mesh.rank_at(0))
+        size = self.mesh.world_size
+        placed = DeviceMesh.from_sizes(dp_size=size) if declaration.dispatch == "slice" else self.mesh
+        self.placement = placed.placement(1, None, declaration.holders)
+        self.ranks = [self.mesh.rank_at(position) for position in range(size)]
         self.shard_of = self.placement.shard_of_worker.tolist()
-        self.position = component.position
+        self.position = self.mesh.position_of(component.rank)
         self.shard = None if self.position is None else self.shard_of[self.position]
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -175,6 +183,7 @@ class _Call:
         keeper: Keeper = handle._store.keeper
         if self.peers is None or keeper.peers is None:
             return layout.take(handle.gather(), self.shard or 0)
+        over = hand_over(handle.layout, layout, [len(self.placement.members(d)) for d in range(layout.shards)])
         moves = numpy.concatenate([handle.layout.reshard(layout), handle.layout.pad_moves(layout)])
         places = {rank: worker for worker, rank in enumerate(keeper.ranks)}
         same = [places.get(rank, -1) for rank in self.ranks]
@@ -185,29 +194,28 @@ class _Call:
             if keeper.ranks[worker] == me:
                 leaves = handle._store.holders[keeper.shard_of[worker]][0][1]
                 piece = row_tools.take(leaves[handle._leaf], [(start, start + length)])
-                outgoing[self.ranks[to]].append((at, piece))
+                # A pad may be several rows in one move; each is a piece of its own.
+                outgoing[self.ranks[to]] += _singles(at, piece, int(layout.real_sizes[self.shard_of[to]]))
         empty = self._empty(handle)
         incoming = self.peers.swapped([(pieces, empty) for pieces in outgoing])
         if self.shard is None:
             return None
         pieces = sorted((piece for found, _ in incoming for piece in found), key=lambda piece: piece[0])
         traffic.moved_rows += sum(row_tools.count(piece) or 0 for _, piece in pieces)
-        name, pad_values = part.name, self.declaration.pad_values
         if not pieces:
             return next(one for _, one in incoming if one is not None)
-        value = row_tools.join([piece for _, piece in pieces], pad_values, name)
-        return self._padded(value, name, layout, [at for at, _ in pieces])
+        return self._joined(part.name, pieces, over.pads[self.shard], int(layout.real_sizes[self.shard]))
 
-    def _padded(self, value: Any, name: str, layout: Layout, places: list[int]) -> Any:
-        real, size = int(layout.real_sizes[self.shard or 0]), int(layout.sizes[self.shard or 0])
-        if real == size:
+    def _joined(self, name: str, pieces: list[tuple[int, Any]], pads: list[Any], real: int) -> Any:
+        """The rows and pads of this shard out of the pieces that arrived, each with the local row it begins at."""
+        declaration = self.declaration
+        found = [piece for at, piece in pieces if at < real]
+        fetched = iter([piece for at, piece in pieces if at >= real])
+        value = row_tools.join(found, declaration.pad_values, name) if found else None
+        if not pads:
             return value
-        if real:
-            rows = {row: at for at, row in enumerate(layout.rows(self.shard or 0).tolist())}
-            pads = [rows[row] for row in layout.pads(self.shard or 0).tolist()]
-            value = row_tools.join([value, *(row_tools.take(value, [(at, at + 1)]) for at in pads)], None, name)
-        del places
-        return masked(value, name, real, self.declaration.loss_mask)
+        made = [row_tools.take(value, [(pad, pad + 1)]) if isinstance(pad, int) else next(fetched) for pad in pads]
+        return masked(row_tools.join([*found, *made], declaration.pad_values, name), name, real, declaration.loss_mask)
 
     @staticmethod
     def _empty(handle: Sharded) -> Any:
@@ -265,14 +273,17 @@ class _Call:
         return handle if keep else handle.gather()
 
     def _raise_failures(self, told: list[Any], failure: Exception | None, layout: Layout | None) -> None:
-        for worker, rank in enumerate(self.ranks):
+        # A rank that failed itself has its own cause to show.
+        mine = [self.component.rank] if failure is not None else []
+        for rank in [*mine, *self.ranks]:
             text = told[rank][0]
             if text is None:
                 continue
+            worker = self.ranks.index(rank)
             about = {"worker": worker, "coordinates": self.mesh.coordinates(rank), "node": None, "rows": None}
             if layout is not None:
                 about["rows"] = layout.rows(self.shard_of[worker]).tolist()
-            if rank == self.component.rank and failure is not None:
+            if failure is not None:
                 raise call_error(self.declaration.name, about, failure) from failure
             raise RemoteCallError(f"{self.declaration.name} failed on rank {rank}: {text}", method=self.declaration.name, **about)
 
@@ -330,6 +341,27 @@ class Keeper:
     def _cut(store: Store, shard: int, leaf: int, cuts: list[tuple[int, int]]) -> list[Any]:
         leaves = store.holders[shard][0][1]
         return [row_tools.take(leaves[leaf], [cut]) for cut in cuts]
+
+
+def local_handle(rows: Any, layout: Layout, mesh: DeviceMesh) -> Sharded:
+    """A handle of rows that every rank has already: `rows` are this rank's shard of the layout, None outside the mesh.
+
+    Replicas have equal rows, and whoever is nearest to their reader sends them. Makes no collective.
+    """
+    placement = mesh.placement(1, None, "any")
+    rank = Platform.get_rank() if Platform.get_rank() >= 0 else mesh.rank_at(0)
+    position = mesh.position_of(rank)
+    shard = None if position is None else int(placement.shard_of_worker[position])
+    keeper = Keeper(exchange(), placement, [mesh.rank_at(place) for place in range(mesh.world_size)])
+    holders = tuple(((None, [rows] if at == shard else None),) for at in range(layout.shards))
+    return Sharded(layout, Store(keeper, holders, 0))
+
+
+def _singles(at: int, piece: Any, real: int) -> list[tuple[int, Any]]:
+    """A piece, or where it holds pads its rows one by one."""
+    if at < real:
+        return [(at, piece)]
+    return [(at + step, row_tools.take(piece, [(step, step + 1)])) for step in range(row_tools.count(piece) or 0)]
 
 
 def _bare(reply: Reply) -> Reply:

@@ -129,6 +129,12 @@ class Sharded(_RowsBase):
         return self._viewed(self.layout.select(shares.rows(index)))
 
     @property
+    def local(self) -> Any:
+        """The stored rows that this very process holds, pads included; None where it holds none, as on a driver."""
+        held = [those[0][1] for those in self._store.holders if those and isinstance(those[0][1], list)]
+        return held[0][self._leaf] if held else None
+
+    @property
     def lengths(self) -> list[int] | None:
         """How long each row is (its `input_ids`, its items), known without pulling any; None where rows have no length."""
         stored = self._store.lengths[self._leaf] if self._store.lengths else ()
