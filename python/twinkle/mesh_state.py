@@ -64,7 +64,7 @@ class RanksField(_Field):
         """The value of the field."""
         array = mesh._array
         if array is None:
-            array = mesh._core.ranks().reshape(mesh.shape)
+            array = mesh._core.ranks().reshape(mesh._core.shape)
             array.flags.writeable = False
             mesh._array = array
         return array
