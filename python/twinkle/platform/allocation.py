@@ -202,7 +202,7 @@ class _Claims:
                 self._allow(group, owner, f"{place} already belongs to group {shown(owner)}")
         self.groups[group.name] = group
         self.ranks[group.name] = ranks
-        self.highest[kind] = max(self.highest.get(kind, -1), max(ranks))
+        self.highest[kind] = max(self.highest.get(kind, -1), *ranks)
 
     def _allow(self, group: DeviceGroup, owner: str, sentence: str) -> None:
         if self.roots[owner] != self.roots[group.name]:

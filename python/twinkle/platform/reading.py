@@ -127,7 +127,8 @@ class Reading:
                     return other
                 self._refuse((half,), f"{_set(ours)} contradicts {_set(theirs)}", first.name, other.name)
                 break
-        return first
+        # A world of one without a rank is what a process is anyway.
+        return None if half == "world_size" and ours is not None and ours[1] == 1 and not self.problems else first
 
     def _number(self, launcher: Launcher, what: str) -> tuple[str, int] | None:
         """A field's variable and number as a launcher has them; a malformed one is noted as a problem of the field."""
