@@ -26,7 +26,7 @@ def test_fields_come_in_the_documented_order_and_colocation_by_keyword() -> None
     ]
     assert (group.visible_devices, group.gpus_per_worker, group.colocate_with) == (("4", "5"), 2, "train")
     with pytest.raises(TypeError):
-        DeviceGroup("roll", 2, "GPU", None, 1, "train")  # type: ignore[misc]
+        DeviceGroup("roll", 2, "GPU", None, 1, "train")  # type: ignore[call-arg]
 
 
 def test_names_of_one_family_make_equal_groups() -> None:

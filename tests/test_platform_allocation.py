@@ -21,15 +21,18 @@ def node(name: str = "n0", devices: Any = EIGHT, family: str = "GPU") -> Node:
     return Node(name, family, devices, 64)
 
 
-def group(name: str, ranks: Any, device_type: str = "GPU", gpw: int = 1, visible: Any = None, **more: Any) -> DeviceGroup:
+def group(
+    name: str, ranks: Any, device_type: str = "GPU", gpw: int = 1, visible: Any = None, **more: Any
+) -> DeviceGroup:
     return DeviceGroup(name, ranks, device_type, visible, gpw, **more)
 
 
 def drawn(workers: tuple[Worker, ...]) -> list[str]:
     """Workers as `rank@node:ids LWS NR`, the notation of the worked examples."""
     return [
-        f"{worker.rank}@{worker.node}:{','.join(worker.devices)} {worker.env['LOCAL_WORLD_SIZE']} {worker.env['NODE_RANK']}"
+        f"{worker.rank}@{worker.node}:{','.join(worker.devices)} {env['LOCAL_WORLD_SIZE']} {env['NODE_RANK']}"
         for worker in workers
+        for env in [worker.env]
     ]
 
 
@@ -101,7 +104,9 @@ EXAMPLES: list[tuple[int, int, list[Node], list[DeviceGroup], dict[str, list[str
 ]
 
 
-@pytest.mark.parametrize(("number", "nproc", "nodes", "groups", "expected"), EXAMPLES, ids=lambda value: str(value)[:12])
+@pytest.mark.parametrize(
+    ("number", "nproc", "nodes", "groups", "expected"), EXAMPLES, ids=lambda value: str(value)[:12]
+)
 def test_worked_examples(
     number: int, nproc: int, nodes: list[Node], groups: list[DeviceGroup], expected: dict[str, list[str]]
 ) -> None:
@@ -147,7 +152,11 @@ REFUSED: list[tuple[str, Any, list[str]]] = [
     ),
     ("26 npu", lambda: node("n0", ["GPU-aa"], "NPU"), ["ASCEND_RT_VISIBLE_DEVICES takes integer ids only"]),
     ("26 cpu", lambda: group("c", [0, 1], "CPU"), ["CPU group needs a positive integer"]),
-    ("nproc", lambda: allocate([group("a", 16)], 8, [node("n0", range(16))]), ["node 1", "16 devices", "nproc_per_node=8"]),
+    (
+        "nproc",
+        lambda: allocate([group("a", 16)], 8, [node("n0", range(16))]),
+        ["node 1", "16 devices", "nproc_per_node=8"],
+    ),
     ("huge", lambda: allocate([group("a", 2**62)], 8, TWO), ["rank 16 needs GPU node 2, only 2 available"]),
     ("huge cpu", lambda: allocate([group("c", 2**40, "CPU")], 8, ONE, 2**41), [str(2**40), str(2**24)]),
     ("family", lambda: allocate([group("a", 1, "npu")], 8, ONE), ["NPU node 0", "only 0", "cuda nodes"]),

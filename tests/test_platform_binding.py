@@ -1,7 +1,7 @@
 """Binding: which device a process takes, and what is said when it is not there.
 
-The stand-in npu is torch's Python backend registration; torch takes one such name per process, so every check of it runs in
-a process of its own.
+The stand-in npu is torch's Python backend registration; torch takes one such name per process, so it is
+registered in processes of its own.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 MASK = "ASCEND_RT_VISIBLE_DEVICES"
 STAND_IN = Path(__file__).parent / "stand_in_npu.py"
@@ -50,10 +48,22 @@ def run(script: str, *, stand_in: int | None = None, **variables: str) -> Any:
     """What a fresh process makes of a script that fills `answer`, with a stand-in npu of so many devices if asked."""
     lines = ["import json, sys"]
     if stand_in is not None:
-        lines.append(f"sys.path.insert(0, {str(STAND_IN.parent)!r}); import stand_in_npu; stand_in_npu.register({stand_in})")
-    lines += ["from twinkle.platform import Platform", "from twinkle.errors import *", script, "print(json.dumps(answer))"]
+        lines.append(
+            f"sys.path.insert(0, {str(STAND_IN.parent)!r}); import stand_in_npu; stand_in_npu.register({stand_in})"
+        )
+    lines += [
+        "from twinkle.platform import Platform",
+        "from twinkle.errors import *",
+        script,
+        "print(json.dumps(answer))",
+    ]
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LD_LIBRARY_PATH") if name in os.environ}
-    env = {**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **variables}
+    env = {
+        **kept,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+        **variables,
+    }
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(lines)], env=env, capture_output=True, text=True, timeout=120, check=False
     )
@@ -86,7 +96,7 @@ def test_a_host_without_accelerators_binds_the_cpu_unless_one_is_named() -> None
 
 def test_a_broken_plug_in_is_one_device_error_with_its_cause(tmp_path: Path) -> None:
     (tmp_path / "torch_npu.py").write_text("raise OSError('libhccl.so: cannot open shared object file')")
-    answer = run("import sys; sys.path.insert(0, %r)" % str(tmp_path) + REFUSALS % (["npu"],))
+    answer = run(f"import sys; sys.path.insert(0, {str(tmp_path)!r})" + REFUSALS % (["npu"],))
     for word in ("importing torch_npu fails", "OSError: libhccl.so", "Remedy"):
         assert word in answer["npu"]
 

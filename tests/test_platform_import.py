@@ -15,9 +15,13 @@ import twinkle.platform
 
 def loaded(script: str) -> list[str]:
     """The modules that a fresh process has loaded after a script, beyond those it starts with."""
-    lines = f"import sys, json\nbefore = set(sys.modules)\n{script}\nprint(json.dumps(sorted(set(sys.modules) - before)))"
+    lines = (
+        f"import sys, json\nbefore = set(sys.modules)\n{script}\nprint(json.dumps(sorted(set(sys.modules) - before)))"
+    )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run([sys.executable, "-c", lines], env=env, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", lines], env=env, capture_output=True, text=True, timeout=60, check=True
+    )
     answer: list[str] = json.loads(done.stdout)
     return answer
 
@@ -51,4 +55,4 @@ def test_every_name_that_is_offered_loads_and_an_unknown_one_is_an_attribute_err
         assert value is not None
         assert name in dir(twinkle.platform)
     with pytest.raises(AttributeError, match="nowhere"):
-        twinkle.platform.nowhere  # noqa: B018
+        _ = twinkle.platform.nowhere

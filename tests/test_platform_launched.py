@@ -1,4 +1,4 @@
-"""Real launches: what `Platform` answers in processes that mpirun and torchrun started, beside what these say themselves."""
+"""Real launches: what `Platform` answers in processes that mpirun and torchrun started."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-
 
 from twinkle.platform.launchers import FIELDS, LAUNCHERS
 

@@ -30,6 +30,20 @@ HYDRA = {"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0", "MPI_LOCALNRA
 TORCH = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
 TORCHRUN = {**TORCH, "TORCHELASTIC_RUN_ID": "x", "GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2"}
 
+DEEPSPEED = {
+    "RANK": "3",
+    "WORLD_SIZE": "4",
+    "LOCAL_RANK": "1",
+    "LOCAL_SIZE": "2",
+    "CROSS_RANK": "1",
+    "CROSS_SIZE": "2",
+    "MASTER_ADDR": "n0",
+    "MASTER_PORT": "29500",
+}
+# Kubernetes operators number pods, not processes.
+VOLCANO = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "p0", "MASTER_PORT": "23456", "VC_TASK_INDEX": "0"}
+PYTORCH_JOB = {"RANK": "1", "WORLD_SIZE": "16", "PET_NPROC_PER_NODE": "8", "PET_NODE_RANK": "1", "PET_NNODES": "2"}
+
 # launcher, variables, (rank, world size, local rank, local world size, node rank, nodes)
 ROWS = [
     ("single", {}, (-1, 1, -1, 1, 0, 1)),
@@ -40,6 +54,11 @@ ROWS = [
     ("torch", {**TORCH, "NNODES": "1:4"}, (5, 8, 1, 4, 1, 2)),
     ("torch", {**TORCH, "LOCAL_WORLD_SIZE": "", "LOCAL_SIZE": "2"}, (5, 8, 1, 2, 2, 4)),
     ("torch", {**TORCH, "LOCAL_WORLD_SIZE": "3", "CROSS_RANK": "1", "CROSS_SIZE": "3"}, (5, 8, 1, 3, 1, 3)),
+    ("torch", DEEPSPEED, (3, 4, 1, 2, 1, 2)),
+    ("torch", VOLCANO, (1, 2, None, None, None, None)),
+    ("torch", PYTORCH_JOB, (1, 16, None, None, None, None)),
+    # What an elastic agent reads is nobody's place.
+    ("single", {"PET_NPROC_PER_NODE": "8", "PET_NODE_RANK": "1", "PET_NNODES": "1:4"}, (-1, 1, -1, 1, 0, 1)),
     ("torch", {"RANK": "0", "WORLD_SIZE": "1"}, (0, 1, 0, 1, 0, 1)),
     ("torch", {"RANK": "3", "WORLD_SIZE": "8", "NNODES": "1"}, (3, 8, None, 8, 0, 1)),
     ("torch", {"RANK": "3"}, (3, None, None, None, None, None)),
@@ -122,7 +141,7 @@ def test_arguments_outrank_variables() -> None:
     assert (record.rank, record.world_size, record.local_rank, record.node_rank) == (6, 8, 2, 1)
     assert record.sources["rank"] == "argument"
     alone = resolve({}, rank=1, world_size=2, local_rank=1, local_world_size=2)
-    assert (alone.launcher, alone.nnodes, alone.node_rank) == ("explicit", 1, 0)
+    assert (alone.launcher, alone.nnodes, alone.node_rank) == ("arguments", 1, 0)
 
 
 # variables, what the message must hold
@@ -178,9 +197,15 @@ def test_a_question_does_not_complain_about_what_it_does_not_need(
     ("variables", "asked", "words"),
     [
         ({"RANK": "3"}, "world_size", ["WORLD_SIZE is not set", "RANK=3"]),
-        ({"RANK": "1", "WORLD_SIZE": "4"}, "local_rank", ["LOCAL_RANK is not set", "pod-level", "torchrun", "WORLD_SIZE=4"]),
+        (
+            {"RANK": "1", "WORLD_SIZE": "4"},
+            "local_rank",
+            ["LOCAL_RANK is not set", "pod-level", "torchrun", "WORLD_SIZE=4"],
+        ),
         ({**TORCH, "LOCAL_WORLD_SIZE": "3"}, "node_rank", ["NODE_RANK", "set", "LOCAL_WORLD_SIZE=3"]),
-        ({"PALS_RANKID": "3"}, "world_size", ["world_size", "pals", "PALS_RANKID=3"]),
+        ({"PALS_RANKID": "3"}, "world_size", ["world_size is not told by pals", "PALS_RANKID=3"]),
+        (VOLCANO, "local_rank", ["LOCAL_RANK is not set", "pod-level", "RANK=1", "WORLD_SIZE=2"]),
+        (PYTORCH_JOB, "local_rank", ["LOCAL_RANK is not set", "pod-level", "RANK=1", "WORLD_SIZE=16"]),
     ],
 )
 def test_a_missing_variable_is_refused_where_it_is_asked(

@@ -1,10 +1,10 @@
-"""`Platform`: the answers of a process about itself, from its variables, from torch.distributed, and on a Ray driver."""
+"""`Platform`: what a process answers about itself, by its variables, by torch.distributed, and on a Ray driver."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,10 +19,18 @@ Setter = Callable[..., None]
 
 
 @pytest.fixture(autouse=True)
-def environ(monkeypatch: pytest.MonkeyPatch) -> Iterator[Setter]:
+def environ(monkeypatch: pytest.MonkeyPatch) -> Setter:
     """An environment without launchers, and a way to put variables there."""
     for row in LAUNCHERS:
-        groups = (*row.shown_by, row.rank, row.world_size, row.local_rank, row.local_world_size, row.node_rank, row.nnodes)
+        groups = (
+            *row.shown_by,
+            row.rank,
+            row.world_size,
+            row.local_rank,
+            row.local_world_size,
+            row.node_rank,
+            row.nnodes,
+        )
         for name in (name for names in groups for name in names):
             monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(current, "positions", None)
@@ -32,7 +40,7 @@ def environ(monkeypatch: pytest.MonkeyPatch) -> Iterator[Setter]:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
 
-    yield put
+    return put
 
 
 def put_group(monkeypatch: pytest.MonkeyPatch, rank: int, world: int, *, initialised: bool = True) -> None:
@@ -67,7 +75,7 @@ def test_the_rank_follows_the_variables_when_they_change(environ: Setter, monkey
         assert Platform.get_rank() == rank
         assert Platform.get_rank() == rank
     environ(WORLD_SIZE="1")
-    with pytest.raises(LauncherError, match="RANK=1 .*WORLD_SIZE=1"):
+    with pytest.raises(LauncherError, match=r"RANK=1 .*WORLD_SIZE=1"):
         Platform.get_rank()
     monkeypatch.delenv("RANK")
     assert Platform.get_rank() == -1
@@ -115,7 +123,9 @@ def test_a_rank_that_contradicts_the_process_group_is_refused(environ: Setter, m
         Platform.get_rank()
 
 
-def test_torch_that_is_loaded_but_not_initialised_says_nothing(environ: Setter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_that_is_loaded_but_not_initialised_says_nothing(
+    environ: Setter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put_group(monkeypatch, 2, 4, initialised=False)
     assert Platform.get_rank() == -1
     monkeypatch.setitem(sys.modules, "torch.distributed", SimpleNamespace())

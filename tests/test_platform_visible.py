@@ -1,4 +1,4 @@
-"""Visible devices: the tables of what each runtime makes of its mask, and the strict mode that refuses what it drops."""
+"""Visible devices: what each runtime makes of its mask, and the strict mode that refuses what it drops."""
 
 from __future__ import annotations
 

@@ -12,10 +12,9 @@ from typing import Any
 
 from twinkle.errors import PlacementError
 from twinkle.group import DeviceGroup, Node
-
-from .checks import LIST_CAP, shown, whole
-from .families import FAMILIES, Family
-from .visible import aligned
+from twinkle.platform.checks import LIST_CAP, shown, whole
+from twinkle.platform.families import FAMILIES, Family
+from twinkle.platform.visible import aligned
 
 __all__ = ["Worker", "allocate"]
 
@@ -152,7 +151,7 @@ class _Claims:
             lent = self.ranks[partner.name]
             if group.ranks > len(lent):
                 raise PlacementError(
-                    f"{who}: {group.ranks} ranks cannot be colocated with group {partner.name!r}, which has {len(lent)}",
+                    f"{who}: {group.ranks} ranks do not fit into group {partner.name!r}, which has {len(lent)}",
                     group=group.name,
                     ranks=group.ranks,
                 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from twinkle.errors import PlacementError
+from twinkle.platform.checks import shown, whole
 
-from .checks import shown, whole
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["bundle_order", "node_order"]
 
