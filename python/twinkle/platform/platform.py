@@ -51,8 +51,9 @@ class Platform:
         """
         if current.positions == ():
             return -1
-        distributed = _distributed()
-        if distributed is not None:
+        # Everything is looked up here rather than in a helper, since every question of a mesh about itself comes by.
+        distributed = modules.get("torch.distributed")
+        if distributed is not None and hasattr(distributed, "is_initialized") and distributed.is_initialized():
             return _group_rank(distributed)
         variables = os.environ
         rank, world = variables.get("RANK"), variables.get("WORLD_SIZE")
