@@ -23,6 +23,10 @@ __all__ = [*_HOMES, *_MODULES]  # noqa: PLE0604
 if TYPE_CHECKING:
     from twinkle import errors as errors
     from twinkle._core import __version__ as __version__
+    from twinkle.group import DeviceGroup as DeviceGroup
+    from twinkle.group import Node as Node
+    from twinkle.platform import Platform as Platform
+    from twinkle.platform import allocate as allocate
 else:
 
     def __getattr__(name: str) -> object:
