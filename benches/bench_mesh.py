@@ -133,7 +133,7 @@ def bench_this_process_by_hand(benchmark: BenchmarkFixture, monkeypatch: pytest.
 @pytest.mark.parametrize("ranks", [8, MILLION])
 def bench_own_group(benchmark: BenchmarkFixture, ranks: int, side: str) -> None:
     mesh = mesh_of(ranks)
-    size, stride = mesh.get_dim_size("dp"), (mesh.strides or ())[1]
+    size, stride = mesh.get_dim_size("dp"), list(mesh.strides or ())[1]
     question: Callable[[], Any] = {
         "twinkle": lambda: mesh.group_of("dp", 7),
         "Python range": lambda: list(range(7 % stride, 7 % stride + size * stride, stride)),
@@ -232,7 +232,7 @@ if HAS_TORCH:
     @pytest.mark.usefixtures("job_of_1024")
     @pytest.mark.parametrize("side", ["twinkle", "torch DeviceMesh, with its groups"])
     def bench_build_and_ask_one_rank(benchmark: BenchmarkFixture, side: str) -> None:
-        """torch makes every group of every axis when it builds a mesh; twinkle makes them when asked."""
+        """Torch makes every group of every axis when it builds a mesh; twinkle makes them when asked."""
         from torch.distributed.device_mesh import init_device_mesh
 
         def with_torch() -> list[int]:

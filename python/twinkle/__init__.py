@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from twinkle._core import __version__ as __version__
     from twinkle.group import DeviceGroup as DeviceGroup
     from twinkle.group import Node as Node
+    from twinkle.mesh import DeviceMesh as DeviceMesh
     from twinkle.platform import Platform as Platform
     from twinkle.platform import allocate as allocate
 else:

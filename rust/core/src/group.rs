@@ -74,6 +74,16 @@ pub struct Along {
     ulysses: bool,
 }
 
+impl Along {
+    /// The only axis that varies, if there is one alone.
+    #[inline]
+    fn only(&self) -> Option<usize> {
+        let mut places = (0..MAX_AXES).filter(|place| self.free[*place]);
+        let only = places.next().filter(|_| !self.ulysses)?;
+        places.next().is_none().then_some(only)
+    }
+}
+
 /// One digit of the index inside a group, outermost first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Digit {
@@ -179,6 +189,13 @@ impl Mesh {
     /// Refused: a rank outside the mesh; more than 2**24 members that are not evenly spaced.
     pub fn group_of(&self, along: &Along, rank: i128) -> Answer<Members> {
         let mut coordinate = self.member(rank)?;
+        if let (Some(strides), Some(place)) = (self.ranks().strides(), along.only()) {
+            // One axis of an equation, the common question: three numbers.
+            let (length, step) = (self.axes()[place].size(), strides[place]);
+            let base = coordinate[place].wrapping_mul(step.cast_unsigned());
+            let start = u64::try_from(rank).unwrap_or(0).wrapping_sub(base);
+            return Ok(Members::Range { start, step: if length == 1 { 1 } else { step }, length });
+        }
         let table = self.ranks().table();
         let mut block = 0;
         for digit in self.digits(along) {
