@@ -9,6 +9,7 @@ SHELL := /bin/bash
 # Extras that `make demo` needs beside NumPy, and those that everything else needs (comma-separated).
 DEMO_EXTRAS :=
 DEV_EXTRAS := cli,ray,torch
+# Not named `dev`: maturin would install a group of that name for `make demo` as well.
 # Debian packages, each with a command that shows it is there; `package:` asks dpkg.
 BUILD_PACKAGES := build-essential:cc
 TEST_PACKAGES := openmpi-bin:mpirun
@@ -105,7 +106,7 @@ $(DEMO): | $(PY)
 
 # tests/test_package.py puts the wheel and NumPy into an empty environment without a network.
 $(DEV): | $(DEMO)
-	$(BIN)/maturin develop --release --locked --extras=$(DEV_EXTRAS) --group=dev
+	$(BIN)/maturin develop --release --locked --extras=$(DEV_EXTRAS) --group=lint,test
 	$(PY) -m pip download --quiet --no-deps --only-binary :all: --dest $(VENV)/wheelhouse \
 		"numpy==$$($(PY) -c 'import numpy; print(numpy.__version__)')"
 	touch $(EXTENSION) $@
