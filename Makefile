@@ -9,7 +9,6 @@ SHELL := /bin/bash
 # Extras that `make demo` needs beside NumPy, and those that everything else needs (comma-separated).
 DEMO_EXTRAS :=
 DEV_EXTRAS := cli,ray,torch
-# Not named `dev`: maturin would install a group of that name for `make demo` as well.
 # Debian packages, each with a command that shows it is there; `package:` asks dpkg.
 BUILD_PACKAGES := build-essential:cc
 TEST_PACKAGES := openmpi-bin:mpirun
