@@ -1,8 +1,8 @@
 """The reference data flow in one process, with one logical worker per rank.
 
-Lines of a real text go from a loader to a sampler on dp=4, are collected, go on to an actor on pp=2, dp=2, tp=2, and are
-collected again. Each step prints which ranks hold which rows, and every row must arrive once and in order. Then the same
-questions are answered for one rank of the published layouts of Llama 3 405B.
+Lines of a real text go from a loader to a sampler on dp=4, are collected, go on to an actor on pp=2, dp=2, tp=2, and
+are collected again. Each step prints which ranks hold which rows, and every row must arrive once and in order. Then the
+same questions are answered for one rank of the published layouts of Llama 3 405B.
 """
 
 from __future__ import annotations
