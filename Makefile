@@ -105,7 +105,7 @@ $(DEMO): | $(PY)
 
 # tests/test_package.py puts the wheel and NumPy into an empty environment without a network.
 $(DEV): | $(DEMO)
-	$(BIN)/maturin develop --release --locked --extras=$(DEV_EXTRAS) --group=dev
+	$(BIN)/maturin develop --release --locked --extras=$(DEV_EXTRAS) --group=lint,test
 	$(PY) -m pip download --quiet --no-deps --only-binary :all: --dest $(VENV)/wheelhouse \
 		"numpy==$$($(PY) -c 'import numpy; print(numpy.__version__)')"
 	touch $(EXTENSION) $@

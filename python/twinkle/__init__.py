@@ -16,12 +16,13 @@ _HOMES = {
     "allocate": "platform.allocation",
     "__version__": "_core",
 }
-_MODULES = ("errors", "plan", "platform", "dataloader")
+_MODULES = ("errors", "platform")
 
 __all__ = [*_HOMES, *_MODULES]  # noqa: PLE0604
 
 if TYPE_CHECKING:
     from twinkle import errors as errors
+    from twinkle import platform as platform
     from twinkle._core import __version__ as __version__
     from twinkle.group import DeviceGroup as DeviceGroup
     from twinkle.group import Node as Node
