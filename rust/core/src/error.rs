@@ -355,9 +355,8 @@ refusals! {
     PlanTooLarge: Plan { what: String, items: u64, most: u64 }
         "{what} would have {items} items, and at most {most} are made at once";
     /// Micro-batches that a shard cannot fill.
-    BinsShort: Plan { shard: u32, minibatch: u32, rows: u64, bins: u64 }
-        "shard {shard} has {rows} rows in mini-batch {minibatch}, and {bins} micro-batches need one row each: use a larger \
-         cap, a smaller align, or fill='pad'";
+    BinsShort: Plan { shard: u32, minibatch: u32, rows: u64, bins: u64, advice: String }
+        "shard {shard} has {rows} rows in mini-batch {minibatch}, and {bins} micro-batches need one row each: {advice}";
     /// Bytes that are no plan.
     PlanMalformed: Plan { what: String, reason: String }
         "these bytes are no {what}: {reason}";
