@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
+    from twinkle.plan import CollectFrom, Placement
+
 __all__ = ["DeviceMesh"]
 
 
@@ -413,6 +415,23 @@ class DeviceMesh(ThisProcess):
         if layout not in ("megatron", "fsdp"):
             raise MeshError(f"layout must be 'megatron' or 'fsdp', not {layout!r}")
         return self._derived(self._core.expert_mesh(layout == "megatron"))
+
+    def placement(
+        self,
+        gpus_per_worker: int = 1,
+        workers: int | Sequence[Sequence[int]] | None = None,
+        collect_from: CollectFrom = "pp_last",
+    ) -> Placement:
+        """Which worker holds which shard of the rows: a worker owns one position, or `gpus_per_worker` neighbours.
+
+        `workers` is their number (None: as many as that takes), or a list that names the positions of each, every
+        position once. `collect_from` says who has a result: `'pp_last'`, `'pp_first'`, `'any'` or `'all'`.
+        PlacementError for any other number of workers, PlanError for a worker that spans two shards.
+        """
+        from twinkle._core import Placement as CorePlacement
+        from twinkle.plan import Placement
+
+        return Placement._of(CorePlacement.of_mesh(self._core, gpus_per_worker, workers, collect_from))
 
     def replace(self, **options: Any) -> DeviceMesh:
         """The same layout with some options changed; no array is built."""

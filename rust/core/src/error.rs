@@ -291,4 +291,99 @@ refusals! {
     /// Bytes that describe no mesh.
     NotAMesh: Mesh { why: String }
         "these bytes are no mesh: {why}";
+
+    // Plans: rows, shards and workers.
+    /// A value in a plan that is no whole number.
+    PlanNotAnInteger: Plan { what: String, found: String }
+        "{what} must be a whole number, not {found}";
+    /// A number in a plan outside its bounds.
+    PlanOutOfRange: Plan { what: String, found: i128, least: i128, most: i128 }
+        "{what} must be from {least} to {most}, not {found}";
+    /// A value in a plan that is no list of whole numbers.
+    PlanNotNumbers: Plan { what: String, found: String }
+        "{what} must be a list, range or one-dimensional array of whole numbers, not {found}";
+    /// A word in a plan that is not one of the known ones.
+    PlanUnknownWord: Plan { what: String, found: String, accepted: Vec<String> }
+        "{what} must be one of {accepted:?}, not {found}";
+    /// Rows that do not divide into groups.
+    GroupsTorn: Plan { what: String, rows: u64, group: u64 }
+        "{what} {rows} is no multiple of group {group}: groups of {group} rows stay together, so hand over whole groups";
+    /// A group whose rows an explicit layout takes apart.
+    GroupApart: Plan { first: u64, last: u64, group: u64 }
+        "rows {first} to {last} are one group of {group} and must sit next to each other in one shard";
+    /// Padding without a row to repeat.
+    NothingToRepeat: Plan { shards: u32 }
+        "0 rows over {shards} data shards: there is no row that padding could repeat";
+    /// Shards that would get no row.
+    EmptyShards: Plan { counted: String, shards: u32, empty: Vec<u32>, shown: String }
+        "{counted} over {shards} data shards: shards {shown} would be empty";
+    /// A mini-batch in which a shard has no row.
+    EmptyCell: Plan { counted: String, shards: u32, minibatches: u32, shard: u32, minibatch: u32, advice: String }
+        "{counted} over {shards} data shards in {minibatches} mini-batches: shard {shard} has no row in mini-batch \
+         {minibatch}; {advice}";
+    /// A row that sits in two places.
+    RowTwice: Plan { row: u64, first: u32, second: u32 }
+        "row {row} sits in shard {first} and again in shard {second}: every row sits in exactly one place";
+    /// A row number that leaves a hole in the rows below it.
+    RowMissing: Plan { row: u64, rows: u64 }
+        "row {row} is missing: the {rows} rows of the shards must be 0 up to {rows}, exclusive, each once";
+    /// A row that is not there.
+    RowBeyond: Plan { what: String, row: i128, rows: u64 }
+        "{what} names row {row}, but there are {rows} rows: rows count from 0 up to {rows}, exclusive";
+    /// A list with one entry too many or too few.
+    PlanCount: Plan { what: String, expected: u64, found: u64 }
+        "{what}: {expected} expected, {found} found";
+    /// A shard that is not there.
+    ShardBeyond: Plan { shard: i128, shards: u32 }
+        "there is no shard {shard}: {shards} shards count from 0 up to {shards}, exclusive";
+    /// A question about the share of a shard in no rows at all.
+    NoLossScale: Plan { shards: u32 }
+        "0 rows over {shards} data shards have no loss scale: it divides by the number of rows";
+    /// Two layouts that are not about the same rows.
+    RowsDiffer: Plan { rows: u64, other: u64 }
+        "a layout of {rows} rows and one of {other} rows do not hold the same rows";
+    /// Two plans that are not about the same shards.
+    ShardsDiffer: Plan { what: String, shards: u32, other: u32 }
+        "{what}: {shards} shards on one side, {other} on the other";
+    /// A question about mini-batches to a layout without any.
+    NoMiniBatches: Plan { rows: u64, shards: u32 }
+        "this layout of {rows} rows over {shards} shards has no mini-batches: make one with Layout.minibatched";
+    /// Weights or lengths whose sum is too large to count.
+    LoadTooLarge: Plan { most: u64 }
+        "the weights add up to more than {most}: scale them down";
+    /// An answer that would not fit in memory.
+    PlanTooLarge: Plan { what: String, items: u64, most: u64 }
+        "{what} would have {items} items, and at most {most} are made at once";
+    /// Micro-batches that a shard cannot fill.
+    BinsShort: Plan { shard: u32, minibatch: u32, rows: u64, bins: u64, advice: String }
+        "shard {shard} has {rows} rows in mini-batch {minibatch}, and {bins} micro-batches need one row each: {advice}";
+    /// Bytes that are no plan.
+    PlanMalformed: Plan { what: String, reason: String }
+        "these bytes are no {what}: {reason}";
+    /// A worker whose positions belong to different shards.
+    WorkerSpansShards: Plan { worker: u32, positions: Vec<u32>, shards: Vec<u32> }
+        "worker {worker} owns positions {positions:?} of data shards {shards:?}: its positions must share one data shard; \
+         put the innermost axis inside the worker, or name each worker's positions in workers=";
+    /// A number of workers that fits neither one position nor one device each.
+    WorkersMisfit: Placement { world_size: u64, workers: u64, gpus_per_worker: u64 }
+        "a mesh of {world_size} positions does not fit {workers} workers of {gpus_per_worker} devices: it needs one position \
+         per worker or one per device, workers or workers * gpus_per_worker";
+    /// Positions that cannot be dealt out in blocks.
+    DevicesMisfit: Placement { world_size: u64, gpus_per_worker: u64 }
+        "a mesh of {world_size} positions cannot be dealt out {gpus_per_worker} to a worker: gpus_per_worker must divide it";
+    /// A worker map that names a position twice, or one that is not there.
+    WorkerMapPosition: Placement { worker: u32, position: i128, world_size: u64, reason: String }
+        "workers[{worker}] names position {position}, which {reason}: the {world_size} positions of the mesh, each once";
+    /// A worker map that leaves positions out.
+    WorkerMapMissing: Placement { position: u64, world_size: u64 }
+        "position {position} belongs to no worker: workers= must name all {world_size} positions of the mesh, each once";
+    /// A worker that owns the wrong number of positions.
+    WorkerMapSize: Placement { worker: u32, found: u64, expected: u64 }
+        "workers[{worker}] names {found} positions, and a worker has {expected}";
+    /// A worker that is not there.
+    WorkerBeyond: Placement { what: String, worker: i128, workers: u64 }
+        "{what} names worker {worker}, but there are {workers} workers: they count from 0 up to {workers}, exclusive";
+    /// Axes that deal out no shards.
+    PlacementShape: Placement { reason: String }
+        "these axes place no shards: {reason}";
 }

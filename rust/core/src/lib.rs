@@ -59,27 +59,48 @@
 //! and `collect` answer for many, `fill` writes arrays; `reshape` and `expert` derive meshes; `wire` is their bytes; `error`
 //! is every refusal in one table.
 
+pub mod algebra;
 pub mod axis;
+pub mod balance;
 mod collect;
+pub mod csr;
 pub mod error;
 mod expert;
 mod fill;
 pub mod group;
+pub mod layout;
+mod layout_wire;
+pub mod limits;
 mod mesh;
 pub mod options;
+pub mod pack;
+pub mod placement;
 pub mod ranks;
 mod reshape;
+pub mod route;
 mod rows;
+pub mod run;
 mod sizes;
+pub mod splits;
+mod text;
+pub mod transfer;
 mod wire;
 
+pub use balance::Balance;
+pub use csr::Csr;
 pub use error::{Answer, Family, Refusal, Value};
 pub use expert::ExpertLayout;
 pub use fill::RankCell;
 pub use group::{Along, Members};
+pub use layout::{Copy, Layout};
 pub use mesh::Mesh;
 pub use options::{Options, Requested};
+pub use pack::{Bin, Fill, Packing, pack};
+pub use placement::{CollectFrom, PlacedAxis, Placement, Workers};
 pub use ranks::Coordinate;
+pub use route::{Topology, WorkerMove, route};
 pub use rows::even_share;
+pub use run::Run;
 pub use sizes::{Order, Sizes};
+pub use transfer::ShardMove;
 pub use wire::Entry;

@@ -4,11 +4,22 @@
 mod arguments;
 mod arrays;
 mod error;
+mod layout;
 mod mesh;
+mod pack;
+mod placement;
+mod plan_arguments;
 
 /// The compiled core. Import `twinkle`, not this module.
 #[pyo3::pymodule(gil_used = false)]
 mod _core {
+    #[pymodule_export]
+    use crate::layout::PyLayout;
+    #[pymodule_export]
+    use crate::pack::pack_rows;
+    #[pymodule_export]
+    use crate::placement::{PyPlacement, route};
+
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "Python's name for it")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
