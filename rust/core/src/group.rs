@@ -127,7 +127,10 @@ impl Mesh {
             } else {
                 self.not_hidden(read_as)?;
                 self.not_only_an_option(read_as)?;
-                along.ulysses |= read_as == "ulysses" && self.ulysses() > 1;
+                if read_as == "ulysses" && self.options().ulysses.is_some() {
+                    self.not_a_view()?;
+                    along.ulysses = true;
+                }
             }
         }
         if let (true, Some(named)) = (seen.contains(&"data"), seen.iter().find(|name| axis::DATA.contains(name))) {
@@ -247,6 +250,19 @@ impl Mesh {
         [index / self.fsdp_size(), index % self.fsdp_size()]
     }
 
+    /// How far the position of a data index is from that of data index 0.
+    fn data_position(&self, index: u64) -> u64 {
+        let indices = self.data_places().into_iter().zip(self.split_data(index));
+        indices.map(|(place, own)| place.map_or(0, |place| self.steps()[place] * own)).sum()
+    }
+
+    /// The data index with the lowest position among `peers` of them from `first` on.
+    pub(crate) fn lowest_peer(&self, first: u64, peers: u64) -> u64 {
+        // Positions ascend along fsdp and along dp, so it is the first one or the first of the next dp index.
+        let next = (first / self.fsdp_size() + 1) * self.fsdp_size();
+        if next - first < peers && self.data_position(next) < self.data_position(first) { next } else { first }
+    }
+
     /// Appends the ulysses peers whose data indices start at `block`.
     fn push_peers(&self, runs: &mut Vec<Run>, block: u64) -> Answer<()> {
         let [dp, fsdp] = self.data_places().map(|place| place.map_or(0, |place| self.member_step(place)));
@@ -331,9 +347,7 @@ impl Mesh {
         let mut blocks = Vec::new();
         for block in (0..data).step_by(usize::try_from(peers).unwrap_or(usize::MAX)) {
             let indices = |index| self.data_places().into_iter().zip(self.split_data(index));
-            let position =
-                |index| indices(index).map(|(place, own)| place.map_or(0, |place| self.steps()[place] * own)).sum();
-            let lowest: u64 = (block..block + peers).map(position).min().unwrap_or(0);
+            let lowest = self.data_position(self.lowest_peer(block, peers));
             let step = |(place, own): (Option<usize>, u64)| {
                 place.map_or(0, |place| self.member_step(place) * own.cast_signed())
             };
