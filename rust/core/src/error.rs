@@ -156,9 +156,6 @@ refusals! {
     /// Ulysses ranks that do not divide the data ranks.
     UlyssesIndivisible: Mesh { ulysses: u64, dp: u64, fsdp: u64, data: u64 }
         "ulysses_size {ulysses} does not divide dp * fsdp = {dp} * {fsdp} = {data}; ulysses ranks overlay them";
-    /// Ulysses on a mesh that answers nothing about rows.
-    UlyssesOnView: Mesh { ulysses: u64, axis: String }
-        "ulysses_size {ulysses} needs dp and fsdp, but a data axis is merged into {axis:?}; split it first";
     /// An option that contradicts a declared axis.
     OptionBesideAxis: Mesh { axis: String, declared: u64, option: u64 }
         "{axis} is declared as an axis of size {declared}, so the option {axis}_size={option} must be left out";
