@@ -6,7 +6,8 @@ use twinkle::Family;
 use crate::oracle::{Naive, hybrids, meshes};
 
 fn sorted_where(naive: &Naive, kept: impl Fn(usize) -> bool) -> Vec<u64> {
-    let mut ranks: Vec<u64> = (0..naive.world_size()).filter(|position| kept(*position)).map(|position| naive.ranks[position]).collect();
+    let mut ranks: Vec<u64> =
+        (0..naive.world_size()).filter(|position| kept(*position)).map(|position| naive.ranks[position]).collect();
     ranks.sort_unstable();
     ranks
 }

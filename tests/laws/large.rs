@@ -25,7 +25,8 @@ fn meshes() -> impl Strategy<Value = (Mesh, Vec<&'static str>)> {
         let data = size("dp") * size("fsdp");
         let declared = names.contains(&"ulysses") || data == 1;
         let ulysses = [size("fsdp"), size("dp"), data, 2].into_iter().find(|size| size % 2 == 0 && data % size == 0);
-        let requested = Requested { ulysses_size: ulysses.filter(|_| !declared && odd % 3 > 0), ..Requested::default() };
+        let requested =
+            Requested { ulysses_size: ulysses.filter(|_| !declared && odd % 3 > 0), ..Requested::default() };
         (Mesh::from_axes(&sizes, offset, &requested).unwrap(), names)
     })
 }

@@ -142,9 +142,8 @@ pub(crate) fn equations(sizes: Vec<u64>) -> impl Strategy<Value = Vec<u64>> {
     let count = sizes.len();
     let nesting = Just((0..count).collect::<Vec<_>>()).prop_shuffle();
     let (gaps, backwards) = (prop::collection::vec(1_u64..4, count), prop::collection::vec(any::<bool>(), count));
-    (nesting, gaps, backwards, 0_u64..50).prop_map(move |(nesting, gaps, backwards, offset)| {
-        affine(&sizes, &nesting, &gaps, &backwards, offset).0
-    })
+    (nesting, gaps, backwards, 0_u64..50)
+        .prop_map(move |(nesting, gaps, backwards, offset)| affine(&sizes, &nesting, &gaps, &backwards, offset).0)
 }
 
 /// Any distinct ranks for these sizes: dense or sparse, in any order.

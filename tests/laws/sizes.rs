@@ -18,15 +18,17 @@ fn given(sizes: &Sizes, name: &str) -> Option<i128> {
 fn requests() -> impl Strategy<Value = Sizes> {
     let size = || prop_oneof![3 => Just(None), 5 => (1_i128..5).prop_map(Some), 1 => Just(Some(-1))];
     let world = prop_oneof![Just(None), (1_i128..40).prop_map(Some)];
-    (world, size(), size(), size(), size(), size()).prop_map(|(world_size, dp_size, fsdp_size, tp_size, pp_size, cp_size)| Sizes {
-        world_size,
-        dp_size,
-        fsdp_size,
-        tp_size,
-        pp_size,
-        cp_size,
-        ..Sizes::default()
-    })
+    (world, size(), size(), size(), size(), size()).prop_map(
+        |(world_size, dp_size, fsdp_size, tp_size, pp_size, cp_size)| Sizes {
+            world_size,
+            dp_size,
+            fsdp_size,
+            tp_size,
+            pp_size,
+            cp_size,
+            ..Sizes::default()
+        },
+    )
 }
 
 /// Every assignment of the open sizes that fits, found by trying all.

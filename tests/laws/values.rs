@@ -39,8 +39,12 @@ fn steps(naive: &Naive) -> Option<Vec<i128>> {
 
 /// Whether the largest step is at least the next one times the size of that one's axis, and so on down.
 fn nest(steps: &[i128], sizes: &[u64]) -> bool {
-    let mut levels: Vec<(i128, i128)> =
-        steps.iter().zip(sizes).filter(|(_, size)| **size > 1).map(|(step, size)| (step.abs(), i128::from(*size))).collect();
+    let mut levels: Vec<(i128, i128)> = steps
+        .iter()
+        .zip(sizes)
+        .filter(|(_, size)| **size > 1)
+        .map(|(step, size)| (step.abs(), i128::from(*size)))
+        .collect();
     levels.sort_by_key(|(step, _)| -step);
     levels.windows(2).all(|pair| pair[0].0 >= pair[1].0 * pair[1].1)
 }
