@@ -15,6 +15,7 @@ TEST_PACKAGES := openmpi-bin:mpirun
 
 VENV := .venv
 BIN := $(VENV)/bin
+OLDEST := .venv-oldest
 PY := $(BIN)/python
 PYTHON_FOLDERS := $(wildcard python/twinkle tests benches examples tools)
 RUST_FILES := $(shell find rust -name '*.rs') Cargo.toml Cargo.lock rust/python/Cargo.toml
@@ -32,10 +33,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 unexport PYTHONPATH PYTHONHOME
 
-.PHONY: help demo dev check test test-long bench fmt stubs wheel sdist clean build test-packages
+.PHONY: help demo dev check test test-long test-oldest bench fmt stubs wheel sdist clean test-packages
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 demo: $(DEMO) $(EXTENSION) ## build, install and run the reference data flow
 	$(PY) examples/dataflow.py
@@ -56,12 +57,19 @@ test: test-packages check ## everything that must pass: check, cargo test, pytes
 	$(PY) -m pytest
 
 test-long: test-packages dev ## the laws with many more examples, and the tests marked long
-	PROPTEST_CASES=20000 cargo test --locked --release
+	PROPTEST_CASES=20000 cargo test --locked
 	HYPOTHESIS_PROFILE=long $(PY) -m pytest -m "" --timeout 3600
+
+test-oldest: test-packages wheel ## the Python tests with the oldest supported NumPy, torch and Ray
+	$(PY) -m venv --clear $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet $$(ls -t dist/*.whl | head -n 1) \
+		$$(grep -oE '"[a-z-]+>=[0-9.]+"' pyproject.toml | sed -E 's/"(.*)>=(.*)"/\1==\2.*/') 'pytest>=9.2'
+	$(OLDEST)/bin/python -m pytest tests --ignore tests/test_package.py --ignore tests/test_stubs.py
 
 bench: dev ## criterion and pytest-benchmark, then the table of ratios in benches/README.md
 	cargo bench --locked
-	$(PY) -m pytest benches --benchmark-enable --benchmark-json target/python-benches.json
+	$(PY) -m pytest benches --benchmark-enable --benchmark-disable-gc --benchmark-columns=median,iqr,rounds \
+		--benchmark-json=target/python-benches.json
 	$(PY) benches/ratios.py --write target/python-benches.json target/criterion
 
 fmt: dev ## format Rust and Python
@@ -79,7 +87,7 @@ sdist: $(DEMO) ## the source distribution, into dist/
 	$(BIN)/maturin sdist --out dist
 
 clean: ## remove what was built and the virtual environment
-	rm -rf target dist $(VENV) python/twinkle/_core.*.so
+	rm -rf target dist $(VENV) $(OLDEST) python/twinkle/_core.*.so
 
 test-packages:
 	@tools/debian.sh $(TEST_PACKAGES)
@@ -97,7 +105,7 @@ $(DEMO): | $(PY)
 
 # tests/test_package.py puts the wheel and NumPy into an empty environment without a network.
 $(DEV): | $(DEMO)
-	$(BIN)/maturin develop --release --locked --extras=$(DEV_EXTRAS) --group=dev
+	$(BIN)/maturin develop --release --locked --extras=$(DEV_EXTRAS) --group=lint,test
 	$(PY) -m pip download --quiet --no-deps --only-binary :all: --dest $(VENV)/wheelhouse \
 		"numpy==$$($(PY) -c 'import numpy; print(numpy.__version__)')"
 	touch $(EXTENSION) $@

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VERSION = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))["workspace"]["package"]["version"]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT, GROUPS = SETTINGS["project"], SETTINGS["dependency-groups"]
 # Written by `make dev`: the wheel of NumPy, so that the empty environment needs no network.
 WHEELHOUSE = ROOT / ".venv" / "wheelhouse"
 LIBRARIES = {"numpy", "pandas", "ray", "rich", "scipy", "torch", "typer", "yaml"}
@@ -86,6 +87,8 @@ def test_the_metadata_says_what_the_project_says(metadata: Message) -> None:
 def test_only_numpy_is_required_unless_an_extra_is_asked_for(metadata: Message) -> None:
     required = metadata.get_all("Requires-Dist", [])
     assert [line for line in required if "extra ==" not in line] == PROJECT["dependencies"] == ["numpy>=1.26"]
+    # A group of this name would be installed unasked by `maturin develop`, torch and all.
+    assert "dev" not in GROUPS
     assert metadata.get_all("Provides-Extra", []) == sorted(PROJECT["optional-dependencies"])
 
 
@@ -123,16 +126,24 @@ def test_importing_twinkle_loads_nothing_but_itself() -> None:
     assert loaded_by("import twinkle") <= {"twinkle", "__future__"}
 
 
+def test_type_checkers_are_told_every_public_name() -> None:
+    import twinkle
+
+    told = (ROOT / "python" / "twinkle" / "__init__.py").read_text(encoding="utf-8").split("if TYPE_CHECKING:")[1]
+    assert {name for name in twinkle.__all__ if f" as {name}\n" not in told} == set()
+
+
 @pytest.mark.parametrize("name", ["DeviceMesh", "DeviceGroup", "errors", "__version__"])
 def test_touching_a_name_loads_no_array_or_tensor_library(name: str) -> None:
     heavy = {module for module in loaded_by(f"from twinkle import {name}") if module.split(".")[0] in LIBRARIES}
     assert heavy == set()
 
 
-def test_the_public_names_are_listed_and_unknown_ones_are_refused() -> None:
+def test_every_public_name_is_listed_and_loads_and_unknown_ones_are_refused() -> None:
     import twinkle
 
     assert set(twinkle.__all__) <= set(dir(twinkle))
+    assert all(getattr(twinkle, name) is not None for name in twinkle.__all__)
     with pytest.raises(AttributeError, match="module 'twinkle' has no attribute 'DeviceMush'"):
         _ = twinkle.DeviceMush  # type: ignore[attr-defined]
 

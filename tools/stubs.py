@@ -24,8 +24,10 @@ def generate() -> str:
     if maturin is None:
         raise SystemExit("tools/stubs.py needs maturin: run it as `make stubs`")
     with tempfile.TemporaryDirectory() as folder:
-        build = ["--manifest-path", "rust/python/Cargo.toml", "--features", "stubs", "--profile", "dev", "--locked"]
-        subprocess.run([maturin, "generate-stubs", "--quiet", *build, "--out", folder], cwd=ROOT, check=True)
+        # A folder of its own: maturin's settings for PyO3 would make the next `cargo clippy` compile it again.
+        build = ["--manifest-path", "rust/python/Cargo.toml", "--target-dir", "target/stubs", "--features", "stubs"]
+        quiet = ["--profile", "dev", "--locked", "--quiet"]
+        subprocess.run([maturin, "generate-stubs", *build, *quiet, "--out", folder], cwd=ROOT, check=True)
         (written,) = Path(folder).rglob("_core.pyi")
         body = written.read_text(encoding="utf-8")
     if unknown := re.findall(r"^.*\bIncomplete\b.*$", re.sub(r"^from _typeshed.*$", "", body, flags=re.M), flags=re.M):

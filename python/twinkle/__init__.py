@@ -25,13 +25,19 @@ _HOMES = {
     "get_device_placement": "remote.placement_text",
     "__version__": "_core",
 }
-_MODULES = ("errors", "plan", "platform", "dataloader")
+_MODULES = ("errors", "platform")
 
 __all__ = [*_HOMES, *_MODULES]  # noqa: PLE0604
 
 if TYPE_CHECKING:
     from twinkle import errors as errors
+    from twinkle import platform as platform
     from twinkle._core import __version__ as __version__
+    from twinkle.group import DeviceGroup as DeviceGroup
+    from twinkle.group import Node as Node
+    from twinkle.mesh import DeviceMesh as DeviceMesh
+    from twinkle.platform import Platform as Platform
+    from twinkle.platform import allocate as allocate
 else:
 
     def __getattr__(name: str) -> object:

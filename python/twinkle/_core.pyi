@@ -7,7 +7,7 @@ from typing import Any, Final, final
 
 import numpy
 
-__all__ = ["Layout", "Mesh", "Placement", "__version__", "pack", "route"]
+__all__ = ["__version__", "Layout", "Mesh", "Placement", "pack", "route"]
 
 __version__: Final[str]
 

@@ -23,7 +23,7 @@ def explain(mesh: DeviceMesh, rank: int) -> str:
     words = " ".join(f"{name}={index}" for name, index in coordinates.items())
     lines = [f"rank {place} of {mesh!r}", f"  position {mesh.position_of(place)}, {words}"]
     width = max(len(name) for name in (*coordinates, "ulysses"))
-    axes = [name for name, size in zip(coordinates, mesh.shape, strict=True) if size > 1]
+    axes = list(coordinates)
     if (mesh.ulysses_size or 1) > 1:
         axes.append("ulysses")
     for name in axes:

@@ -6,7 +6,7 @@ one host. `twinkle.allocate` brings the two together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -131,9 +131,10 @@ class DeviceGroup:
         return tuple(ids)
 
     def _bounded(self, items: Iterable[Any], what: str) -> Iterable[Any]:
+        count = len(items) if isinstance(items, Sized) else 0
         try:
-            for count, item in enumerate(items):
-                if count >= LIST_CAP:
+            for number, item in enumerate(items):
+                if max(count, number + 1) > LIST_CAP:
                     raise PlacementError(f"{self._who}: {what} lists more than {LIST_CAP} items", group=self.name)
                 yield item
         except TypeError:

@@ -141,9 +141,9 @@ class DeviceMesh(ThisProcess):
 
     @staticmethod
     def from_axes(sizes: Mapping[str, int], *, offset: int = 0, **options: Any) -> DeviceMesh:
-        """A mesh of ranks `offset, offset + 1, ...` along these axes, outermost first, innermost fastest; no array is made.
+        """A mesh of ranks `offset, offset + 1, ...` along these axes, outermost first, innermost fastest.
 
-        `options` are the fields of the class after `mesh_dim_names`.
+        No array is made. `options` are the fields of the class after `mesh_dim_names`.
 
         >>> DeviceMesh.from_axes({"dp": 8, "pp": 16, "cp": 16, "tp": 8}).coordinates(1000)
         {'dp': 0, 'pp': 7, 'cp': 13, 'tp': 0}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import MeshError
-from twinkle.platform.families import detect, device_type_of
+from twinkle.platform.detection import detect
+from twinkle.platform.families import device_type_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,7 +65,7 @@ class RanksField(_Field):
         """The value of the field."""
         array = mesh._array
         if array is None:
-            array = mesh._core.ranks().reshape(mesh.shape)
+            array = mesh._core.ranks().reshape(mesh._core.shape)
             array.flags.writeable = False
             mesh._array = array
         return array

@@ -26,13 +26,13 @@ class AxisIndex:  # noqa: D101 - `__doc__` is a slot, so that each instance has 
             "or the positions of a remote worker differ on it."
         )
 
-    def __get__(self, mesh: MeshState | None, owner: type | None = None) -> int | None:
+    def __get__(self, mesh: ThisProcess | None, owner: type | None = None) -> int | None:
         if mesh is None:
             return self  # type: ignore[return-value]
         core, axis = mesh._core, self.axis
         return mesh._own(lambda rank: core.index_along(axis, rank))
 
-    def __set__(self, mesh: MeshState, value: Any) -> None:
+    def __set__(self, mesh: ThisProcess, value: Any) -> None:
         raise AttributeError(f"{self.axis}_rank is who this process is, and cannot be set")
 
 

@@ -6,26 +6,26 @@ torch is imported only by `Platform.bind`. Names load when they are first touche
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+# Type checkers know the name; `typing` itself would cost more than everything here.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .allocation import Worker as Worker
-    from .allocation import allocate as allocate
-    from .binding import Binding as Binding
-    from .families import FAMILIES as FAMILIES
-    from .families import Family as Family
-    from .families import detect as detect
-    from .families import detect_family as detect_family
-    from .families import device_type_of as device_type_of
-    from .families import family_of as family_of
-    from .ordering import bundle_order as bundle_order
-    from .ordering import node_order as node_order
-    from .platform import Platform as Platform
-    from .reading import LaunchRecord as LaunchRecord
-    from .reading import resolve as resolve
-    from .visible import logical_index as logical_index
-    from .visible import physical_id as physical_id
-    from .visible import visible_devices as visible_devices
+    from twinkle.platform.allocation import Worker as Worker
+    from twinkle.platform.allocation import allocate as allocate
+    from twinkle.platform.binding import Binding as Binding
+    from twinkle.platform.detection import detect as detect
+    from twinkle.platform.detection import detect_family as detect_family
+    from twinkle.platform.families import FAMILIES as FAMILIES
+    from twinkle.platform.families import Family as Family
+    from twinkle.platform.families import device_type_of as device_type_of
+    from twinkle.platform.families import family_of as family_of
+    from twinkle.platform.ordering import bundle_order as bundle_order
+    from twinkle.platform.ordering import node_order as node_order
+    from twinkle.platform.platform import Platform as Platform
+    from twinkle.platform.reading import LaunchRecord as LaunchRecord
+    from twinkle.platform.reading import resolve as resolve
+    from twinkle.platform.visible import logical_index as logical_index
+    from twinkle.platform.visible import physical_id as physical_id
+    from twinkle.platform.visible import visible_devices as visible_devices
 
 _HOMES = {
     "Binding": "binding",
@@ -36,8 +36,8 @@ _HOMES = {
     "Worker": "allocation",
     "allocate": "allocation",
     "bundle_order": "ordering",
-    "detect": "families",
-    "detect_family": "families",
+    "detect": "detection",
+    "detect_family": "detection",
     "device_type_of": "families",
     "family_of": "families",
     "logical_index": "visible",
@@ -50,7 +50,7 @@ _HOMES = {
 __all__ = [*_HOMES]  # noqa: PLE0604
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -12,10 +12,9 @@ from typing import Any
 
 from twinkle.errors import PlacementError
 from twinkle.group import DeviceGroup, Node
-
-from .checks import LIST_CAP, shown, whole
-from .families import FAMILIES, Family
-from .visible import aligned
+from twinkle.platform.checks import LIST_CAP, shown, whole
+from twinkle.platform.families import FAMILIES, Family
+from twinkle.platform.visible import aligned
 
 __all__ = ["Worker", "allocate"]
 
@@ -152,7 +151,7 @@ class _Claims:
             lent = self.ranks[partner.name]
             if group.ranks > len(lent):
                 raise PlacementError(
-                    f"{who}: {group.ranks} ranks cannot be colocated with group {partner.name!r}, which has {len(lent)}",
+                    f"{who}: {group.ranks} ranks do not fit into group {partner.name!r}, which has {len(lent)}",
                     group=group.name,
                     ranks=group.ranks,
                 )
@@ -202,7 +201,7 @@ class _Claims:
                 self._allow(group, owner, f"{place} already belongs to group {shown(owner)}")
         self.groups[group.name] = group
         self.ranks[group.name] = ranks
-        self.highest[kind] = max(self.highest.get(kind, -1), max(ranks))
+        self.highest[kind] = max(self.highest.get(kind, -1), *ranks)
 
     def _allow(self, group: DeviceGroup, owner: str, sentence: str) -> None:
         if self.roots[owner] != self.roots[group.name]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import DeviceError
+from twinkle.platform.checks import shown, whole
+from twinkle.platform.detection import detect_family
+from twinkle.platform.families import FAMILIES, Family, family_of
+from twinkle.platform.reading import LaunchRecord, integer, resolve
+from twinkle.platform.visible import visible_devices
 
-from .checks import shown, whole
-from .families import FAMILIES, Family, detect_family, family_of
-from .reading import LaunchRecord, integer, resolve
-from .visible import visible_devices
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["Binding", "bind", "device_name", "own_index"]
 
@@ -73,7 +75,7 @@ def device_name(family: Family, idx: int | None) -> str:
 
 def own_record() -> LaunchRecord:
     """This process's launch record; a Ray driver's is that of a process which nothing launched."""
-    from .platform import Platform, current_reading
+    from twinkle.platform.platform import Platform, current_reading
 
     # The rank is asked for too, since torch.distributed may contradict the variables.
     Platform.get_rank()
@@ -85,7 +87,7 @@ def own_index(record: LaunchRecord, count: int | None) -> int:
     """The index of a process's device among the `count` it sees: its local rank, or 0 when they are its own."""
     if record.isolated or (count == 1 and _own_step(record)):
         return 0
-    from .platform import Platform
+    from twinkle.platform.platform import Platform
 
     return max(Platform.get_local_rank(), 0)
 
@@ -113,7 +115,7 @@ def _with_mask(family: Family, mask: str | None) -> str:
 
 
 def _module(family: Family, *, required: bool) -> Any:
-    """torch's module for a family; None when torch lacks it and it is not required."""
+    """The module torch has for a family; None when torch lacks it and it is not required."""
     torch = _load(
         "torch", f"device type {family.prefix!r} needs torch", "install twinkle-mesh[torch]", required=required
     )

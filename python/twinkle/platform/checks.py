@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from operator import index
-from typing import Any
 
-from twinkle.errors import TwinkleError
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from twinkle.errors import TwinkleError
 
 __all__ = ["LIST_CAP", "shown", "whole"]
 
@@ -30,6 +33,6 @@ def shown(value: object) -> str:
     """The repr of a value, cut to a length that fits into a sentence."""
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - a value that cannot show itself must not hide the refusal; huge ints raise too
+    except Exception:  # a value that cannot show itself must not hide the refusal; huge ints raise too
         text = f"a {type(value).__name__}"
     return text if len(text) <= 80 else f"{text[:77]}..."

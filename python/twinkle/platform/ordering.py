@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from twinkle.errors import PlacementError
+from twinkle.platform.checks import shown, whole
 
-from .checks import shown, whole
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["bundle_order", "node_order"]
 
@@ -38,12 +40,7 @@ def bundle_order(bundles: Sequence[tuple[str, str | int]], nodes: Sequence[str] 
 
     `nodes` is the order of the nodes, `node_order` when left out; a node that it lacks is refused.
     """
-    places: list[tuple[str, str]] = []
-    for bundle in bundles:
-        if not isinstance(bundle, Sequence) or isinstance(bundle, str) or len(bundle) != 2:
-            raise PlacementError(f"a bundle is a (node, device id) pair, not {shown(bundle)}")
-        node, device = bundle
-        places.append((node, str(device)))
+    places = [_place(bundle) for bundle in bundles]
     order = node_order(list(dict.fromkeys(node for node, _ in places))) if nodes is None else _names(nodes)
     rank = {name: index for index, name in enumerate(order)}
     for index, (node, device) in enumerate(places):
@@ -54,6 +51,15 @@ def bundle_order(bundles: Sequence[tuple[str, str | int]], nodes: Sequence[str] 
     return tuple(
         sorted(range(len(places)), key=lambda index: (rank[places[index][0]], _natural(places[index][1]), index))
     )
+
+
+def _place(bundle: object) -> tuple[str, str]:
+    """The node and the device id of a bundle, both as text."""
+    pair = tuple(bundle) if isinstance(bundle, (tuple, list)) else ()
+    if len(pair) != 2 or not isinstance(pair[0], str) or not pair[0]:
+        raise PlacementError(f"a bundle is a (node, device id) pair, not {shown(bundle)}")
+    node, device = pair
+    return node, device if isinstance(device, str) else str(whole(device, "a device id", PlacementError))
 
 
 def _names(nodes: Sequence[str]) -> list[str]:

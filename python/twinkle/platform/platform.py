@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import os
 from sys import modules
-from typing import TYPE_CHECKING, Any
 
 from twinkle.runtime import current
 
+# Type checkers know the name; `typing` itself would cost more than everything here.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .binding import Binding
-    from .families import Family
-    from .reading import Reading
+    from typing import Any
+
+    from twinkle.platform.binding import Binding
+    from twinkle.platform.families import Family
+    from twinkle.platform.reading import Reading
 
 __all__ = ["Platform"]
 
-#: The last torch set that was read, RANK and WORLD_SIZE as text, and the rank that it means.
-_known: tuple[str | None, str | None, int] = (None, None, -1)
-#: The last reading of all variables.
-_reading: Reading | None = None
+
+class _Memory:
+    """What was read last, kept until the variables that it was read from change."""
+
+    __slots__ = ("rank", "rank_text", "reading", "world_text")
+
+    def __init__(self) -> None:
+        #: The last torch set, RANK and WORLD_SIZE as text, and the rank that it means.
+        self.rank_text: str | None = None
+        self.world_text: str | None = None
+        self.rank = -1
+        #: The last reading of all variables.
+        self.reading: Reading | None = None
+
+
+_memory = _Memory()
 
 
 class Platform:
@@ -36,14 +51,14 @@ class Platform:
         """
         if current.positions == ():
             return -1
-        distributed = _distributed()
-        if distributed is not None:
+        # Everything is looked up here rather than in a helper, since every question of a mesh about itself comes by.
+        distributed = modules.get("torch.distributed")
+        if distributed is not None and hasattr(distributed, "is_initialized") and distributed.is_initialized():
             return _group_rank(distributed)
         variables = os.environ
         rank, world = variables.get("RANK"), variables.get("WORLD_SIZE")
-        known_rank, known_world, known = _known
-        if rank is not None and rank == known_rank and world == known_world:
-            return known
+        if rank is not None and rank == _memory.rank_text and world == _memory.world_text:
+            return _memory.rank
         return _read_rank(rank, world)
 
     @staticmethod
@@ -112,7 +127,7 @@ class Platform:
         `idx` None is the index that `bind` would choose. A host without an accelerator answers `'cpu'` unless a family
         is named. Nothing is imported, bound, or checked against the number of devices.
         """
-        from .binding import device_name
+        from twinkle.platform.binding import device_name
 
         return device_name(_family(platform, bare="cpu"), idx)
 
@@ -124,8 +139,7 @@ class Platform:
         processes each process has one, in turn.
         """
         from twinkle.errors import RankError
-
-        from .checks import whole
+        from twinkle.platform.checks import whole
 
         peers = whole(target_size, "target_size", RankError, least=1)
         if world_size is None:
@@ -150,7 +164,7 @@ class Platform:
         `platform` None is this host's accelerator, or the CPU when torch has none; a family that is named must be
         there. `index` overrules the local rank.
         """
-        from .binding import bind
+        from twinkle.platform.binding import bind
 
         return bind(platform, index=index)
 
@@ -175,8 +189,7 @@ def _group_rank(distributed: Any) -> int:
 def _check_group_rank(distributed: Any, rank: int, said: str) -> None:
     """Refuse a RANK of the same world that is another rank; a world of another size belongs to an outer layer."""
     from twinkle.errors import LauncherError
-
-    from .reading import integer
+    from twinkle.platform.reading import integer
 
     size = distributed.get_world_size()
     if integer(os.environ.get("WORLD_SIZE", "")) == size and integer(said) != rank:
@@ -188,16 +201,15 @@ def _check_group_rank(distributed: Any, rank: int, said: str) -> None:
 
 
 def _read_rank(rank: str | None, world: str | None) -> int:
-    global _known
     found = _answer("rank")
-    _known = (rank, world, found)
+    _memory.rank_text, _memory.world_text, _memory.rank = rank, world, found
     return found
 
 
 def _answer(what: str) -> int:
     reading = current_reading()
     if reading is None:
-        from .launchers import SINGLE
+        from twinkle.platform.launchers import SINGLE
 
         return SINGLE[what]
     return reading.answer(what)
@@ -205,17 +217,18 @@ def _answer(what: str) -> int:
 
 def current_reading() -> Reading | None:
     """What the environment says now; None on a Ray driver, which launcher variables do not concern."""
-    global _reading
     if current.positions == ():
         return None
-    if _reading is None or not _reading.current(os.environ):
-        from .reading import read
+    reading = _memory.reading
+    if reading is None or not reading.current(os.environ):
+        from twinkle.platform.reading import read
 
-        _reading = read()
-    return _reading
+        reading = _memory.reading = read()
+    return reading
 
 
 def _family(platform: str | None, *, bare: str = "cuda") -> Family:
-    from .families import FAMILIES, detect_family, family_of
+    from twinkle.platform.detection import detect_family
+    from twinkle.platform.families import FAMILIES, family_of
 
     return (detect_family() or FAMILIES[bare]) if platform is None else family_of(platform)

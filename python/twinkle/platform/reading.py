@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twinkle.errors import LauncherError
-
-from .checks import shown, whole
-from .launchers import FIELDS, INTERACTIVE, LAUNCHERS, SINGLE, Launcher
+from twinkle.platform.checks import shown, whole
+from twinkle.platform.launchers import FIELDS, INTERACTIVE, LAUNCHERS, SINGLE, Launcher
 
 __all__ = ["LaunchRecord", "Reading", "integer", "read", "resolve"]
 
@@ -32,7 +31,7 @@ class LaunchRecord:
     local_world_size: int | None
     node_rank: int | None
     nnodes: int | None
-    #: The row of `LAUNCHERS` that decided, 'single' without one, 'explicit' for arguments alone.
+    #: The row of `LAUNCHERS` that decided, 'single' without one, 'arguments' for these alone.
     launcher: str = "single"
     #: For each field that is known, the variable it was read from, or the sum it was computed by.
     sources: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -54,7 +53,7 @@ class Reading:
         self.problems: dict[str, LauncherError] = {}
         self.launcher = self._deciding()
         if given and self.launcher is None:
-            self.launcher = Launcher("explicit", (), (), ())
+            self.launcher = Launcher("arguments", (), (), ())
         if self.launcher is None:
             self.values, self.sources = dict(SINGLE), dict.fromkeys(FIELDS, "no launcher")
         else:
@@ -127,7 +126,8 @@ class Reading:
                     return other
                 self._refuse((half,), f"{_set(ours)} contradicts {_set(theirs)}", first.name, other.name)
                 break
-        return first
+        # A world of one without a rank is what a process is anyway.
+        return None if half == "world_size" and ours is not None and ours[1] == 1 and not self.problems else first
 
     def _number(self, launcher: Launcher, what: str) -> tuple[str, int] | None:
         """A field's variable and number as a launcher has them; a malformed one is noted as a problem of the field."""
@@ -256,12 +256,13 @@ class Reading:
     def _missing(self, what: str) -> LauncherError:
         launcher = self.launcher or LAUNCHERS[0]
         said = ", ".join(self._said(known) for known in FIELDS if known in self.values) or "nothing else"
-        names = " or ".join(getattr(launcher, what)) or f"{what}, which {launcher.name} does not tell,"
+        names = " or ".join(getattr(launcher, what))
+        subject = f"{names} is not set" if names else f"{what} is not told by {launcher.name}"
         remedy = "pass it, or start with torchrun"
         if launcher.kind == "torch":
             pods = what.startswith("local") or what in ("node_rank", "nnodes")
             remedy = f"pod-level variables? start with torchrun, or set {names}" if pods else f"set {names} too"
-        return LauncherError(f"{names} is not set, with {said}: {remedy}", field=what, launcher=launcher.name)
+        return LauncherError(f"{subject}, with {said}: {remedy}", field=what, launcher=launcher.name)
 
 
 def read(environ: Mapping[str, str] | None = None) -> Reading:

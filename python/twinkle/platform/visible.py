@@ -6,13 +6,14 @@ it refuses every value of which the runtime would drop something.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from twinkle.errors import DeviceError
+from twinkle.platform.checks import LIST_CAP, shown, whole
+from twinkle.platform.families import Family, family_of
 
-from .checks import LIST_CAP, shown, whole
-from .families import Family, family_of
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 __all__ = ["logical_index", "physical_id", "visible_devices"]
 

@@ -98,6 +98,12 @@ impl Axis {
         self.parts().any(|part| part.name == name || part.hides(name))
     }
 
+    /// The size of the axis called `name` that is this one or a part of it, at any depth.
+    #[must_use]
+    pub fn size_of(&self, name: &str) -> Option<u64> {
+        if self.name == name { Some(self.size) } else { self.parts().find_map(|part| part.size_of(name)) }
+    }
+
     /// Whether a data axis was merged into this one.
     #[must_use]
     pub fn hides_data(&self) -> bool {

@@ -83,16 +83,7 @@ impl Mesh {
     /// The rank at the lowest position of a data rank, all other indices being those of `coordinate`.
     fn lowest_of(&self, shard: u64, mut coordinate: Coordinate) -> u64 {
         let peers = self.ulysses();
-        let position = |index| {
-            let indices = self.data_places().into_iter().zip(self.split_data(index));
-            indices.map(|(place, own)| place.map_or(0, |place| self.steps()[place] * own)).sum::<u64>()
-        };
-        let first = shard * peers;
-        let lowest = if peers == 1 {
-            first
-        } else {
-            (first..first + peers).min_by_key(|index| position(*index)).unwrap_or(first)
-        };
+        let lowest = self.lowest_peer(shard * peers, peers);
         for (place, own) in self.data_places().into_iter().zip(self.split_data(lowest)) {
             if let Some(place) = place {
                 coordinate[place] = own;

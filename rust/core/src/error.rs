@@ -156,9 +156,6 @@ refusals! {
     /// Ulysses ranks that do not divide the data ranks.
     UlyssesIndivisible: Mesh { ulysses: u64, dp: u64, fsdp: u64, data: u64 }
         "ulysses_size {ulysses} does not divide dp * fsdp = {dp} * {fsdp} = {data}; ulysses ranks overlay them";
-    /// Ulysses on a mesh that answers nothing about rows.
-    UlyssesOnView: Mesh { ulysses: u64, axis: String }
-        "ulysses_size {ulysses} needs dp and fsdp, but a data axis is merged into {axis:?}; split it first";
     /// An option that contradicts a declared axis.
     OptionBesideAxis: Mesh { axis: String, declared: u64, option: u64 }
         "{axis} is declared as an axis of size {declared}, so the option {axis}_size={option} must be left out";
@@ -355,9 +352,8 @@ refusals! {
     PlanTooLarge: Plan { what: String, items: u64, most: u64 }
         "{what} would have {items} items, and at most {most} are made at once";
     /// Micro-batches that a shard cannot fill.
-    BinsShort: Plan { shard: u32, minibatch: u32, rows: u64, bins: u64 }
-        "shard {shard} has {rows} rows in mini-batch {minibatch}, and {bins} micro-batches need one row each: use a larger \
-         cap, a smaller align, or fill='pad'";
+    BinsShort: Plan { shard: u32, minibatch: u32, rows: u64, bins: u64, advice: String }
+        "shard {shard} has {rows} rows in mini-batch {minibatch}, and {bins} micro-batches need one row each: {advice}";
     /// Bytes that are no plan.
     PlanMalformed: Plan { what: String, reason: String }
         "these bytes are no {what}: {reason}";

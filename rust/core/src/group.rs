@@ -74,6 +74,16 @@ pub struct Along {
     ulysses: bool,
 }
 
+impl Along {
+    /// The only axis that varies, if there is one alone.
+    #[inline]
+    fn only(&self) -> Option<usize> {
+        let mut places = (0..MAX_AXES).filter(|place| self.free[*place]);
+        let only = places.next().filter(|_| !self.ulysses)?;
+        places.next().is_none().then_some(only)
+    }
+}
+
 /// One digit of the index inside a group, outermost first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Digit {
@@ -117,7 +127,10 @@ impl Mesh {
             } else {
                 self.not_hidden(read_as)?;
                 self.not_only_an_option(read_as)?;
-                along.ulysses |= read_as == "ulysses" && self.ulysses() > 1;
+                if read_as == "ulysses" && self.options().ulysses.is_some() {
+                    self.not_a_view()?;
+                    along.ulysses = true;
+                }
             }
         }
         if let (true, Some(named)) = (seen.contains(&"data"), seen.iter().find(|name| axis::DATA.contains(name))) {
@@ -179,6 +192,13 @@ impl Mesh {
     /// Refused: a rank outside the mesh; more than 2**24 members that are not evenly spaced.
     pub fn group_of(&self, along: &Along, rank: i128) -> Answer<Members> {
         let mut coordinate = self.member(rank)?;
+        if let (Some(strides), Some(place)) = (self.ranks().strides(), along.only()) {
+            // One axis of an equation, the common question: three numbers.
+            let (length, step) = (self.axes()[place].size(), strides[place]);
+            let base = coordinate[place].wrapping_mul(step.cast_unsigned());
+            let start = u64::try_from(rank).unwrap_or(0).wrapping_sub(base);
+            return Ok(Members::Range { start, step: if length == 1 { 1 } else { step }, length });
+        }
         let table = self.ranks().table();
         let mut block = 0;
         for digit in self.digits(along) {
@@ -228,6 +248,19 @@ impl Mesh {
     /// The (dp, fsdp) coordinates of a data index.
     pub(crate) fn split_data(&self, index: u64) -> [u64; 2] {
         [index / self.fsdp_size(), index % self.fsdp_size()]
+    }
+
+    /// How far the position of a data index is from that of data index 0.
+    fn data_position(&self, index: u64) -> u64 {
+        let indices = self.data_places().into_iter().zip(self.split_data(index));
+        indices.map(|(place, own)| place.map_or(0, |place| self.steps()[place] * own)).sum()
+    }
+
+    /// The data index with the lowest position among `peers` of them from `first` on.
+    pub(crate) fn lowest_peer(&self, first: u64, peers: u64) -> u64 {
+        // Positions ascend along fsdp and along dp, so it is the first one or the first of the next dp index.
+        let next = (first / self.fsdp_size() + 1) * self.fsdp_size();
+        if next - first < peers && self.data_position(next) < self.data_position(first) { next } else { first }
     }
 
     /// Appends the ulysses peers whose data indices start at `block`.
@@ -314,9 +347,7 @@ impl Mesh {
         let mut blocks = Vec::new();
         for block in (0..data).step_by(usize::try_from(peers).unwrap_or(usize::MAX)) {
             let indices = |index| self.data_places().into_iter().zip(self.split_data(index));
-            let position =
-                |index| indices(index).map(|(place, own)| place.map_or(0, |place| self.steps()[place] * own)).sum();
-            let lowest: u64 = (block..block + peers).map(position).min().unwrap_or(0);
+            let lowest = self.data_position(self.lowest_peer(block, peers));
             let step = |(place, own): (Option<usize>, u64)| {
                 place.map_or(0, |place| self.member_step(place) * own.cast_signed())
             };

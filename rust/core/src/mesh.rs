@@ -143,9 +143,10 @@ impl Mesh {
             |name: &str| axes.iter().position(|axis| axis.name == name).and_then(|place| u8::try_from(place).ok());
         let size = |place: Option<u8>| place.map_or(1, |place| axes[usize::from(place)].size);
         let (dp, fsdp) = (place("dp"), place("fsdp"));
-        let ulysses = options.ulysses.unwrap_or(1);
-        let data = Data { dp, fsdp, fsdp_size: size(fsdp), ulysses, world_size: size(dp) * size(fsdp) / ulysses };
         let view = axes.iter().any(|axis| EXPERT.contains(&axis.name()) || axis.hides_data());
+        // A view answers nothing about rows; a split brings the option back into force.
+        let ulysses = options.ulysses.filter(|_| !view).unwrap_or(1);
+        let data = Data { dp, fsdp, fsdp_size: size(fsdp), ulysses, world_size: size(dp) * size(fsdp) / ulysses };
         Ok(Self { axes, ranks, options, steps, world_size, data, view })
     }
 
@@ -315,7 +316,8 @@ impl Mesh {
     /// The expert tensor-parallel size: declared, else the option, else the tensor-parallel size.
     #[must_use]
     pub fn etp_world_size(&self) -> u64 {
-        self.declared_size("etp").or(self.options.etp).or(self.declared_size("tp")).unwrap_or(1)
+        let tp = || self.axes.iter().find_map(|axis| axis.size_of("tp"));
+        self.declared_size("etp").or(self.options.etp).or_else(tp).unwrap_or(1)
     }
 
     /// The expert sharding size: the option, else `world_size / ep` where ep is on.

@@ -70,7 +70,8 @@ impl Options {
     }
 
     fn agree_with(&self, axes: &[Axis], world_size: u64) -> Answer<()> {
-        let size_of = |name: &str| axes.iter().find(|axis| axis.name == name).map(|axis| axis.size);
+        // A merged axis keeps the sizes of its parts, which a split brings back.
+        let size_of = |name: &str| axes.iter().find_map(|axis| axis.size_of(name));
         let given = [("ulysses", self.ulysses), ("ep", self.ep), ("etp", self.etp), ("ep_fsdp", self.ep_fsdp)];
         for (axis, option) in given {
             if let (Some(declared), Some(option)) = (size_of(axis), option)
@@ -80,9 +81,6 @@ impl Options {
             }
         }
         if let Some(ulysses) = self.ulysses {
-            if let Some(merged) = axes.iter().find(|axis| axis.hides_data()) {
-                return Err(Refusal::UlyssesOnView { ulysses, axis: merged.name.to_string() });
-            }
             let (dp, fsdp) = (size_of("dp").unwrap_or(1), size_of("fsdp").unwrap_or(1));
             // Both are factors of the world size, so their product fits.
             let data = dp.saturating_mul(fsdp);

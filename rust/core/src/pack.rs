@@ -77,7 +77,12 @@ pub fn pack(lengths: &Csr<u64>, cuts: Option<&Csr<(u64, u64)>>, packing: Packing
             if packing.fill == Fill::Refuse || size == 0 {
                 let (shard, minibatch) =
                     (u32::try_from(shard).unwrap_or(u32::MAX), u32::try_from(minibatch).unwrap_or(u32::MAX));
-                return Err(Refusal::BinsShort { shard, minibatch, rows: cell.1 - cell.0, bins: count });
+                let advice = match packing.fill {
+                    Fill::Refuse => "use a larger cap, a smaller align, or fill='pad'",
+                    Fill::Pad => "the shard has no row at all that fill='pad' could repeat",
+                };
+                let (rows, advice) = (cell.1 - cell.0, advice.to_owned());
+                return Err(Refusal::BinsShort { shard, minibatch, rows, bins: count, advice });
             }
             // The last row of the mini-batch, or of the shard where the mini-batch has none.
             let row = if cell.0 < cell.1 { cell.1 - 1 } else { size - 1 };

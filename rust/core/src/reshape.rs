@@ -33,9 +33,9 @@ impl Mesh {
             axes.push(part);
             places.push(place);
         }
-        let cuts_rows = |place: &usize| self.axes()[*place].size > 1;
+        let cuts_rows = |axis: &Axis| axis.size > 1 && (axis::DATA.contains(&axis.name()) || axis.hides_data());
         let keeps_rows =
-            self.data_places().into_iter().flatten().filter(cuts_rows).all(|place| places.contains(&Some(place)));
+            self.axes().iter().enumerate().all(|(place, axis)| !cuts_rows(axis) || places.contains(&Some(place)));
         let requested = Requested {
             ulysses_size: self.options().ulysses.filter(|_| keeps_rows).map(i128::from),
             sequence_parallel: self.options().sequence_parallel,
@@ -138,8 +138,8 @@ impl Mesh {
                 axes.push(self.axes()[place].clone());
             }
         }
-        let requested = self.requested_without_view(&axes);
-        Self::assemble(axes.clone(), self.reordered(&axes, &order, outermost, places.len())?, &requested)
+        let ranks = self.reordered(&axes, &order, outermost, places.len())?;
+        Self::assemble(axes, ranks, &self.options().requested())
     }
 
     /// Whether these places are all the data axes that hold more than one index, in data order, and nothing else.
@@ -152,18 +152,6 @@ impl Mesh {
         };
         in_order
             && [dp, fsdp].into_iter().flatten().all(|place| places.contains(&place) || self.axes()[place].size == 1)
-    }
-
-    /// The options that still hold on these axes: a view answers nothing about rows.
-    fn requested_without_view(&self, axes: &[Axis]) -> Requested {
-        let mut requested = self.options().requested();
-        if axes.iter().any(Axis::hides_data) {
-            requested.ulysses_size = None;
-        }
-        if !axes.iter().any(|axis| axis.name == "pp") {
-            requested.vpp_size = None;
-        }
-        requested
     }
 
     /// The ranks in row-major order of `order`, with `count` of its axes from `from` on read as one.
