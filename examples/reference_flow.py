@@ -13,7 +13,16 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from twinkle import DeviceGroup, DeviceMesh, Sharded, get_device_placement, initialize, remote_class, remote_function, shutdown
+from twinkle import (
+    DeviceGroup,
+    DeviceMesh,
+    Sharded,
+    get_device_placement,
+    initialize,
+    remote_class,
+    remote_function,
+    shutdown,
+)
 from twinkle.remote import traffic
 
 TEXT = (Path(__file__).resolve().parent.parent / "LICENSE").read_text(encoding="utf-8")
@@ -82,7 +91,9 @@ class Actor:
         self.model = make_model()
         self.speeds = [torch.zeros_like(parameter) for parameter in self.model.parameters()]
 
-    @remote_function(dispatch="slice_dp", collect="flatten", result_rows={"seen": "rows", "loss": "mean", "right": "mean"})
+    @remote_function(
+        dispatch="slice_dp", collect="flatten", result_rows={"seen": "rows", "loss": "mean", "right": "mean"}
+    )
     def train(self, samples: Any) -> dict[str, Any]:
         import torch
         import torch.distributed as distributed
@@ -155,7 +166,9 @@ def main() -> None:
         crossed += traffic.driver_rows
         losses.append(output["loss"])
         if number == 0:
-            say(f"rows per sampler worker {samples.layout.sizes.tolist()}, per actor data rank {output['seen'].layout.sizes.tolist()}")
+            say(
+                f"rows per sampler worker {samples.layout.sizes.tolist()}, per actor data rank {output['seen'].layout.sizes.tolist()}"
+            )
         say(
             f"round {number:2}: loss {output['loss']:.3f}, sampled tokens right {output['right']:4.0%}, "
             f"{traffic.moved_rows} rows from worker to worker, {traffic.driver_rows} through the driver"

@@ -21,7 +21,7 @@ from twinkle.remote.handle import Sharded, Store
 from twinkle.remote.handover import hand_over
 from twinkle.remote.masking import masked
 from twinkle.remote.results import Leaf, combined, unmarked
-from twinkle.remote.split import layout_of
+from twinkle.remote.split import end_to_end, layout_of
 from twinkle.remote.waiting import call_error
 from twinkle.remote.worker import Reply, Request, digest_of, run
 
@@ -93,13 +93,23 @@ class _Call:
             return None if reply is None else unmarked(reply.rest)
         return self._collected(reply, failure, layout)
 
-    def _tried(self, prepared: Prepared, values: list[Any], layout: Layout | None) -> tuple[Reply | None, Exception | None]:
+    def _tried(
+        self, prepared: Prepared, values: list[Any], layout: Layout | None
+    ) -> tuple[Reply | None, Exception | None]:
         declaration = self.declaration
         shard = self.shard or 0
         reader = self.position in self.placement.holders(shard).tolist()
         plain = callable(declaration.collect) or declaration.collect == "none"
         request = Request(
-            "", declaration.name, (), shard, layout, True if reader or plain else None, 0, (), declaration.verify_replicas
+            "",
+            declaration.name,
+            (),
+            shard,
+            layout,
+            True if reader or plain else None,
+            0,
+            (),
+            declaration.verify_replicas,
         )
         method = getattr(type(self.component.instance), declaration.name.rpartition(".")[2]).__twinkle__[1]
         args, kwargs = filled(prepared.args, values), filled(prepared.kwargs, values)
@@ -142,15 +152,14 @@ class _Call:
                         ranks=[first, self.ranks[member]],
                     )
             sizes.append(brought[0][0][0])
-        borders = [sum(sizes[:at]) for at in range(len(sizes) + 1)]
+        layout = end_to_end(sizes)
         for part in others:
-            if part.rows != borders[-1]:
+            if part.rows != layout.n:
                 raise PlanError(
-                    f"{self.declaration.name}: all ranks together brought {borders[-1]} rows of {mine[0].name}, and "
+                    f"{self.declaration.name}: all ranks together brought {layout.n} rows of {mine[0].name}, and "
                     f"{part.name} has {part.rows}",
-                    lengths=[borders[-1], part.rows],
+                    lengths=[layout.n, part.rows],
                 )
-        layout = Layout.explicit([range(a, b) for a, b in zip(borders, borders[1:], strict=False)])
         if not self.declaration.allow_empty:
             layout.require_rows()
         return layout
@@ -244,14 +253,17 @@ class _Call:
             weights = [self._weight(layout, shard) for shard in range(self.placement.shards)]
         bare = [told[self.ranks[worker] if self.peers is not None else 0][1] for worker in found]
         return combined(
-            [reply.rest for reply in bare], weights, self.declaration, lambda leaf: self._rows(leaf, bare, leaves, layout), found
+            [reply.rest for reply in bare],
+            weights,
+            self.declaration,
+            lambda leaf: self._rows(leaf, bare, leaves, layout),
+            found,
         )
 
     def _rows(self, leaf: Leaf, bare: Sequence[Reply], leaves: Any, layout: Layout | None) -> Any:
         counts = [reply.counts[leaf.index] for reply in bare]
         if layout is None:
-            borders = [sum(counts[:at]) for at in range(len(counts) + 1)]  # type: ignore[misc]
-            made = Layout.explicit([range(a, b) for a, b in zip(borders, borders[1:], strict=False)])
+            made = end_to_end([count or 0 for count in counts])
         else:
             for shard, (count, expected) in enumerate(zip(counts, layout.sizes.tolist(), strict=True)):
                 if count != expected:
@@ -285,7 +297,9 @@ class _Call:
                 about["rows"] = layout.rows(self.shard_of[worker]).tolist()
             if failure is not None:
                 raise call_error(self.declaration.name, about, failure) from failure
-            raise RemoteCallError(f"{self.declaration.name} failed on rank {rank}: {text}", method=self.declaration.name, **about)
+            raise RemoteCallError(
+                f"{self.declaration.name} failed on rank {rank}: {text}", method=self.declaration.name, **about
+            )
 
     def _compare(self, told: list[Any]) -> None:
         for shard in range(self.placement.shards):

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
+
 from twinkle.errors import PlanError
 from twinkle.plan import Layout
-from twinkle.remote.signature import Declaration
 
-__all__ = ["layout_of"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from twinkle.remote.signature import Declaration
+
+__all__ = ["end_to_end", "layout_of"]
 
 
 def layout_of(declaration: Declaration, rows: int | None, shards: int) -> Layout | None:
@@ -41,3 +48,8 @@ def layout_of(declaration: Declaration, rows: int | None, shards: int) -> Layout
             pads=pads,
         )
     return layout
+
+
+def end_to_end(counts: Sequence[int]) -> Layout:
+    """The layout of shards of these sizes whose rows follow one another in shard order."""
+    return Layout.explicit([range(start, stop) for start, stop in pairwise(accumulate(counts, initial=0))])
