@@ -1,8 +1,9 @@
 """The reference flow: a sampler on one mesh, an actor on another, and rows that pass between them without the driver.
 
-A local Ray runs 13 processes. The sampler (dp=4) is a small language model that continues prompts token by token; the actor
-(dp=2, pp=2, tp=2) trains the same model on what follows in the text, its gradients averaged over its dp group by gloo. Each
-round the driver hands prompts to the sampler and the sampler's handle to the actor; what it gets back are numbers.
+A local Ray runs 13 processes. The sampler (dp=4) is a small language model that continues prompts token by token; the
+actor (dp=2, pp=2, tp=2) trains the same model on what follows in the text, its gradients averaged over its dp group
+by gloo. Each round the driver hands prompts to the sampler and the sampler's handle to the actor; what it gets back
+are numbers.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def make_model() -> Any:
 class Sampler:
     """Continues prompts, one token at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, device_mesh: DeviceMesh, remote_group: str) -> None:
+        self.device_mesh = device_mesh
         self.model = make_model().eval()
 
     @remote_function()
@@ -82,10 +84,11 @@ class Sampler:
 class Actor:
     """Trains on the rows of its data rank; pp and tp peers hold copies here."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, device_mesh: DeviceMesh, remote_group: str) -> None:
         import torch
-        import torch.distributed as distributed
+        from torch import distributed
 
+        self.device_mesh = device_mesh
         distributed.init_process_group("gloo")
         self.group = self.device_mesh.create_process_group("dp", backend="gloo")
         self.model = make_model()
@@ -96,7 +99,7 @@ class Actor:
     )
     def train(self, samples: Any) -> dict[str, Any]:
         import torch
-        import torch.distributed as distributed
+        from torch import distributed
         from torch.nn.functional import cross_entropy
 
         texts = torch.tensor([list((row["prompt"] + row["following"]).encode()) for row in samples])
@@ -107,7 +110,7 @@ class Actor:
             for parameter, gradient, speed in zip(self.model.parameters(), gradients, self.speeds, strict=True):
                 distributed.all_reduce(gradient, group=self.group)
                 speed.mul_(0.9).add_(gradient / distributed.get_world_size(self.group))
-                parameter -= 0.3 * speed
+                parameter.sub_(speed, alpha=0.3)
         right = [sum(a == b for a, b in zip(row["sampled"], row["following"].encode(), strict=True)) for row in samples]
         return {
             "seen": [(row["id"], zlib.crc32(row["prompt"].encode()), row["by"]) for row in samples],
@@ -121,7 +124,7 @@ class Actor:
 
     @remote_function()
     def close(self) -> None:
-        import torch.distributed as distributed
+        from torch import distributed
 
         distributed.destroy_process_group()
 
@@ -154,8 +157,8 @@ def main() -> None:
     say(get_device_placement())
     sampler_mesh = DeviceMesh.from_sizes(dp_size=4)
     actor_mesh = DeviceMesh.from_sizes(dp_size=2, pp_size=2, tp_size=2)
-    sampler: Any = Sampler(device_mesh=sampler_mesh, remote_group="sampler")  # type: ignore[call-arg]
-    actor: Any = Actor(device_mesh=actor_mesh, remote_group="actor")  # type: ignore[call-arg]
+    sampler = Sampler(device_mesh=sampler_mesh, remote_group="sampler")
+    actor = Actor(device_mesh=actor_mesh, remote_group="actor")
     say(f"\nprompts -> sampler {sampler_mesh} -> actor {actor_mesh}; {BATCH} rows a round")
     losses, crossed = [], 0
     for number in range(ROUNDS):
@@ -166,9 +169,8 @@ def main() -> None:
         crossed += traffic.driver_rows
         losses.append(output["loss"])
         if number == 0:
-            say(
-                f"rows per sampler worker {samples.layout.sizes.tolist()}, per actor data rank {output['seen'].layout.sizes.tolist()}"
-            )
+            sampled, trained = samples.layout.sizes.tolist(), output["seen"].layout.sizes.tolist()
+            say(f"rows per sampler worker {sampled}, per actor data rank {trained}")
         say(
             f"round {number:2}: loss {output['loss']:.3f}, sampled tokens right {output['right']:4.0%}, "
             f"{traffic.moved_rows} rows from worker to worker, {traffic.driver_rows} through the driver"

@@ -78,16 +78,19 @@ def inline_ray() -> Iterator[None]:
     """Ray's object store, in this process."""
     with (
         patch("ray.put", Box),
-        patch("ray.get", lambda boxes, timeout=None: [b.open() for b in boxes] if isinstance(boxes, list) else boxes.open()),
+        patch(
+            "ray.get",
+            lambda boxes, timeout=None: [b.open() for b in boxes] if isinstance(boxes, list) else boxes.open(),
+        ),
     ):
         yield
 
 
-def component(kind: type, mesh: DeviceMesh, *, lazy: bool = True) -> Any:
+def component(kind: Any, mesh: DeviceMesh, *, lazy: bool = True) -> Any:
     """An object of a remote class whose workers run here."""
     group: Any = InlineGroup(mesh.world_size)
     made = RayComponent(group, "it", mesh, mesh.world_size, lazy=lazy)
-    recipe = pickle.dumps((kind, (), {}, mesh))
+    recipe = pickle.dumps((kind, (), {}, {"device_mesh": mesh, "remote_group": None}))
     for worker, host in enumerate(group.hosts):
         host.build.remote("it", recipe, (worker,), mesh)
     instance = kind.__new__(kind)

@@ -10,11 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.remote.components import Echo
+from tests.remote import components
 from twinkle import DeviceMesh, Same, Sharded
 from twinkle.errors import PlanError, TwinkleError
 from twinkle.plan import Layout
 from twinkle.remote import traffic
+
+# A type checker does not see what the decorator adds.
+Echo: Any = components.Echo
 
 pytestmark = pytest.mark.usefixtures("job")
 

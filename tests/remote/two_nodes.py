@@ -17,24 +17,32 @@ import ray
 from ray.cluster_utils import Cluster
 
 import twinkle
-from tests.remote.components import Echo
+from tests.remote import components
 from twinkle import DeviceGroup, DeviceMesh, get_device_placement
 from twinkle.errors import TwinkleError
+from twinkle.remote.session import current_session
+
+# A type checker does not see what the decorator adds.
+Echo: Any = components.Echo
 
 
 def main() -> None:
-    options = {"num_cpus": 2, "num_gpus": 2, "object_store_memory": 200 * 1024 * 1024}
+    options: dict[str, Any] = {"num_cpus": 2, "num_gpus": 2, "object_store_memory": 200 * 1024 * 1024}
     cluster = Cluster(initialize_head=True, head_node_args={**options, "include_dashboard": False})
     second = cluster.add_node(**options)
     cluster.wait_for_nodes()
-    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    ray.init(address=cluster.address, log_to_driver=False, logging_level=40)
     seen: dict[str, Any] = {}
     try:
-        twinkle.initialize("ray", nproc_per_node=2, groups=[DeviceGroup("all", 4, "GPU"), DeviceGroup("host", 2, "cpu")])
-        component: Any = Echo(device_mesh=DeviceMesh.from_sizes(dp_size=4), remote_group="all")  # type: ignore[call-arg]
+        twinkle.initialize(
+            "ray", nproc_per_node=2, groups=[DeviceGroup("all", 4, "GPU"), DeviceGroup("host", 2, "cpu")]
+        )
+        component: Any = Echo(device_mesh=DeviceMesh.from_sizes(dp_size=4), remote_group="all")
         seen["masks"] = [one["environment"]["CUDA_VISIBLE_DEVICES"] for one in component.identity()]
         seen["placement"] = get_device_placement()
-        reservation = twinkle.remote.session.current_session().ray_groups["all"].reservation  # type: ignore[attr-defined]
+        session = current_session()
+        assert session is not None
+        reservation = session.ray_groups["all"].reservation
         nodes = [worker.node.partition("#")[0] for worker in reservation.workers]
         seen["nodes"] = [nodes[0] == nodes[1], nodes[2] == nodes[3], nodes[1] == nodes[2]]
         handle = component.same(list(range(8)))

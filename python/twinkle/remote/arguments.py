@@ -1,8 +1,8 @@
 """Arguments: what of a call is rows and what is the same for every worker, decided before anything is sent.
 
-What is rows is declared: by name in `rows=`, by `Rows`, by being a handle, or, where nothing is declared, by being the first
-parameter and a list, tuple, array or tensor. Nothing is cut because its length happens to fit; what looks as if it should
-have been declared is refused.
+What is rows is declared: by name in `rows=`, by `Rows`, by being a handle, or, where nothing is declared, by being
+the first parameter and a list, tuple, array or tensor. Nothing is cut because its length happens to fit; what looks
+as if it should have been declared is refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Slot:
 class Part:
     """One value whose rows are cut, or, when `whole`, a handle of which every worker gets all rows.
 
-    `kind` is 'plain' (a list, tuple, range, array or tensor), 'handle', 'zip', or 'single' for a mapping that is one row.
+    `kind` is 'plain' (a list, tuple, range, array or tensor), 'handle', 'zip', or 'single' for a mapping that is one
+    row.
     """
 
     name: str
@@ -177,8 +178,8 @@ class _Collector:
             # Scalars, texts and arrays without dimensions are the same for everybody.
             return self.walk(value, path)
         raise PlanError(
-            f"{self.declaration.name}: {name} is a {type(value).__name__}, which holds no rows: rows are a list, tuple, "
-            "array, tensor or handle, or a mapping or dataclass whose every column is one",
+            f"{self.declaration.name}: {name} is a {type(value).__name__}, which holds no rows: rows are a list, "
+            "tuple, array, tensor or handle, or a mapping or dataclass whose every column is one",
             argument=name,
         )
 
@@ -214,8 +215,8 @@ def _one_length(declaration: Declaration, cut: list[Part]) -> int | None:
     for part in cut[1:]:
         if part.rows != cut[0].rows:
             raise PlanError(
-                f"{declaration.name}: {cut[0].name} has {cut[0].rows} rows and {part.name} has {part.rows}; what is cut "
-                "together must have as many rows",
+                f"{declaration.name}: {cut[0].name} has {cut[0].rows} rows and {part.name} has {part.rows}; what is "
+                "cut together must have as many rows",
                 lengths=[cut[0].rows, part.rows],
             )
     return cut[0].rows if cut else None
@@ -228,8 +229,8 @@ def _refuse_undeclared(declaration: Declaration, name: str, value: Any, rows: in
         isinstance(item, (Sharded, Zipped, Rows, Same, Global)) for _, item in trees.children(value)
     ):
         raise PlanError(
-            f"{declaration.name}: {name} has {rows} items, as many as the call has rows, and nobody has said whether it is "
-            f"rows: declare it in rows=, or wrap it in Rows or Same",
+            f"{declaration.name}: {name} has {rows} items, as many as the call has rows, and nobody has said whether "
+            "it is rows: declare it in rows=, or wrap it in Rows or Same",
             argument=name,
             rows=rows,
         )

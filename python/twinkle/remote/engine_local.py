@@ -1,14 +1,13 @@
 """Calls on components that live in this process, alone or as one of the processes of a launcher.
 
 The same declarations hold as on Ray. Under a launcher every rank makes the same calls: rows go from rank to rank by one
-all-to-all per handle, results are joined on every rank, and ranks outside a component's mesh take part with empty hands.
+all-to-all per handle, results are joined on every rank, and ranks outside a component's mesh take part with empty
+hands.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-
-import numpy
 
 from twinkle.errors import PlanError, RemoteCallError
 from twinkle.plan import Layout, Placement, route
@@ -144,10 +143,10 @@ class _Call:
                 if one != brought[0]:
                     first = self.ranks[members[0]]
                     raise PlanError(
-                        f"{self.declaration.name}: {mine[0].name} is a plain list, which means each rank's own rows, but "
-                        f"ranks {first} and {self.ranks[member]} are replicas of shard {shard} and brought different ones "
-                        f"({brought[0][0][0]} and {one[0][0]} rows): pass the handle of another call, wrap the rows of the "
-                        "whole job in Global, or change rows in place with handle.map(f)",
+                        f"{self.declaration.name}: {mine[0].name} is a plain list, which means each rank's own "
+                        f"rows, but ranks {first} and {self.ranks[member]} are replicas of shard {shard} and brought "
+                        f"different ones ({brought[0][0][0]} and {one[0][0]} rows): pass the handle of another call, "
+                        "wrap the rows of the whole job in Global, or change rows in place with handle.map(f)",
                         shard=shard,
                         ranks=[first, self.ranks[member]],
                     )
@@ -193,6 +192,8 @@ class _Call:
         if self.peers is None or keeper.peers is None:
             return layout.take(handle.gather(), self.shard or 0)
         over = hand_over(handle.layout, layout, [len(self.placement.members(d)) for d in range(layout.shards)])
+        import numpy
+
         moves = numpy.concatenate([handle.layout.reshard(layout), handle.layout.pad_moves(layout)])
         places = {rank: worker for worker, rank in enumerate(keeper.ranks)}
         same = [places.get(rank, -1) for rank in self.ranks]
@@ -308,8 +309,8 @@ class _Call:
                 ranks = [self.ranks[members[0]], self.ranks[member]]
                 if told[ranks[0]][2] != told[ranks[1]][2]:
                     raise PlanError(
-                        f"{self.declaration.name}: ranks {ranks[0]} and {ranks[1]} are replicas of shard {shard} and returned "
-                        "different results",
+                        f"{self.declaration.name}: ranks {ranks[0]} and {ranks[1]} are replicas of shard {shard} and "
+                        "returned different results",
                         shard=shard,
                         ranks=ranks,
                     )

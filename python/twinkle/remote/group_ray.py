@@ -73,7 +73,7 @@ class RayGroup:
         component = RayComponent(self, name, mesh, workers, lazy=lazy)
         # A worker whose positions span two shards is refused before anything is started.
         component.placement("pp_last")
-        recipe = packed((kind, args, kwargs, mesh if given else None))
+        recipe = packed((kind, args, kwargs, {"device_mesh": mesh if given else None, "remote_group": self.name}))
         width = mesh.world_size // workers
         hosts = self.hosts[:workers]
         references = [
@@ -100,7 +100,7 @@ class RayGroup:
         self.check_alive("starting workers")
         actor = ray.remote(Host)
         held = self.reservation
-        hosts = [
+        hosts: list[Any] = [
             actor.options(
                 num_cpus=0,
                 max_restarts=0,

@@ -1,8 +1,8 @@
 """Handles: rows that stay where they were made until somebody asks for them.
 
-A `Sharded` is a sequence of rows: it has a length, and `select`, `repeat`, `expand`, `minibatch` and `zip` renumber its rows
-without moving any. Passed to another component, in whatever depth of an argument, its rows go from shard to shard. Only
-iterating, indexing by a number and `gather()` pull rows into this process.
+A `Sharded` is a sequence of rows: it has a length, and `select`, `repeat`, `expand`, `minibatch` and `zip` renumber
+its rows without moving any. Passed to another component, in whatever depth of an argument, its rows go from shard to
+shard. Only iterating, indexing by a number and `gather()` pull rows into this process.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ __all__ = ["Sharded", "Store", "Zipped"]
 class Store:
     """One stored piece per shard, where a call left them.
 
-    `keeper` reads them: `read(store, shard, leaf, cuts)` and `mapped(store, leaf, function)`. `holders[shard]` lists who has the
-    piece, as the keeper understands it, and `identity` is the fingerprint of the layout the pieces were made for.
+    `keeper` reads them: `read(store, shard, leaf, cuts)` and `mapped(store, leaf, function)`. `holders[shard]` lists
+    who has the piece, as the keeper understands it, and `identity` is the fingerprint of the layout the pieces were
+    made for.
     """
 
     keeper: Any
@@ -120,7 +121,7 @@ class Sharded(_RowsBase):
         return self._viewed(self.layout.expand(counts))
 
     def minibatch(self, index: int, count: int | None = None) -> Sharded:
-        """The rows of one mini-batch: of `count` equal ones, or of those that the split of the call made. Nothing is moved."""
+        """The rows of one mini-batch: of `count` even ones, or of those the call's split made. Nothing is moved."""
         if count is None:
             return self._viewed(self.layout.minibatch(index))
         from twinkle.plan import Layout
@@ -136,13 +137,13 @@ class Sharded(_RowsBase):
 
     @property
     def lengths(self) -> list[int] | None:
-        """How long each row is (its `input_ids`, its items), known without pulling any; None where rows have no length."""
+        """How long each row is (its `input_ids`, its items), without pulling any; None where rows have no length."""
         stored = self._store.lengths[self._leaf] if self._store.lengths else ()
         if not stored or any(known is None for known in stored):
             return None
         found: list[int] = []
         for shard, local, _, length in self.layout.copies().tolist():
-            found += stored[shard][local : local + length]  # type: ignore[index]
+            found += stored[shard][local : local + length]
         return found
 
     def map(self, function: Callable[[Any], Any]) -> Sharded:

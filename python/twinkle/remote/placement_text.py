@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twinkle.group import DeviceGroup
-from twinkle.platform import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from twinkle.platform import Worker
 
 __all__ = ["get_device_placement"]
 
@@ -14,8 +17,8 @@ __all__ = ["get_device_placement"]
 def get_device_placement(groups: Sequence[Any] | None = None) -> str:
     """The workers of each group by node, with their devices; of the initialized job, or of groups on paper.
 
-    Without `groups`, those of `initialize`. In Ray mode ranks show the nodes and devices that were granted; otherwise each
-    group shows what it asks for.
+    Without `groups`, those of `initialize`. In Ray mode ranks show the nodes and devices that were granted; otherwise
+    each group shows what it asks for.
     """
     from twinkle.remote.session import current_session
 

@@ -1,7 +1,7 @@
 """Results: which parts of what a method returned are rows, and what becomes of the others.
 
-A worker takes the rows out of its result and leaves the rest; the caller joins the rests of all shards key by key, each by
-its rule: `list` (one per shard), `mean` (weighted by rows or by another key), `sum`, `first` or `max`.
+A worker takes the rows out of its result and leaves the rest; the caller joins the rests of all shards key by key,
+each by its rule: `list` (one per shard), `mean` (weighted by rows or by another key), `sum`, `first` or `max`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import PlanError
 from twinkle.remote import trees
 from twinkle.remote.markers import Global, Rows, Same
 from twinkle.remote.rows import count
-from twinkle.remote.signature import Declaration
+
+if TYPE_CHECKING:
+    from twinkle.remote.signature import Declaration
 
 __all__ = ["Leaf", "combined", "split_result", "unmarked"]
 
@@ -47,8 +49,8 @@ def split_result(value: Any, declaration: Declaration) -> tuple[Any, list[Any], 
             )
         if count(node) is None:
             raise PlanError(
-                f"{declaration.name} returned a {type(node).__name__} at {_at(path)}, which is declared as rows: return a "
-                "list, tuple, array or tensor there",
+                f"{declaration.name} returned a {type(node).__name__} at {_at(path)}, which is declared as rows: "
+                "return a list, tuple, array or tensor there",
                 key=_at(path),
             )
         return taken(node, path)
@@ -106,8 +108,8 @@ class _Combination:
                 if set(other) != set(keys[0]):
                     missing = ", ".join(sorted(map(repr, set(keys[0]) ^ set(other))))
                     raise PlanError(
-                        f"{self.declaration.name}: worker {worker} and worker {self.workers[0]} returned different keys at "
-                        f"{_at(path)}: {missing}",
+                        f"{self.declaration.name}: worker {worker} and worker {self.workers[0]} returned different "
+                        f"keys at {_at(path)}: {missing}",
                         worker=worker,
                         key=_at(path),
                     )
@@ -151,8 +153,8 @@ class _Combination:
             return _folded(found, weights, rule)
         except (TypeError, ValueError, RuntimeError) as error:
             raise PlanError(
-                f"{self.declaration.name}: cannot take the {rule} of {type(found[0]).__name__} at {_at(path)}: {error}; "
-                "give that key a rule in result_rows, as {'key': 'list'}",
+                f"{self.declaration.name}: cannot take the {rule} of {type(found[0]).__name__} at {_at(path)}: {error}"
+                "; give that key a rule in result_rows, as {'key': 'list'}",
                 key=_at(path),
             ) from error
 

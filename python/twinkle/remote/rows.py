@@ -80,7 +80,8 @@ def lengths(value: Any) -> list[int] | None:
     found = []
     for row in value:
         ids = row.get("input_ids") if isinstance(row, Mapping) else row
-        if _is_array(ids):
+        size: int | None
+        if ids is not None and _is_array(ids):
             size = int(ids.shape[-1]) if len(ids.shape) else None
         else:
             size = len(ids) if isinstance(ids, (list, tuple)) else None

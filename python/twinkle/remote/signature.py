@@ -9,9 +9,12 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import PlanError
+
+if TYPE_CHECKING:
+    from twinkle.plan import CollectFrom
 
 __all__ = ["RULES", "Declaration", "declared"]
 
@@ -32,14 +35,14 @@ _ROW_COLLECTS = ("flatten", "last_pp")
 
 @dataclass(frozen=True)
 class Declaration:
-    """The options of one remote method; the first word of each is the default. `twinkle.remote_function` documents them."""
+    """The options of one remote method, as `twinkle.remote_function` documents them."""
 
     dispatch: Any = "all"
     execute: str = "all"
     collect: Any = "none"
     rows: Any = None
     result_rows: Any = None
-    collect_from: str = "pp_last"
+    collect_from: CollectFrom = "pp_last"
     split: Any = "even"
     group: int = 1
     allow_empty: bool = False
@@ -65,7 +68,7 @@ class Declaration:
         return isinstance(self.collect, str) and self.collect in _ROW_COLLECTS
 
     @property
-    def holders(self) -> str:
+    def holders(self) -> CollectFrom:
         """Which workers have the result, as `Placement` words it."""
         return "pp_last" if self.collect in ("last_pp", "last_pp_first") else self.collect_from
 
@@ -181,7 +184,8 @@ def _rules(value: Any) -> Any:
             weighted = isinstance(rule, tuple) and len(rule) == 2 and rule[0] == "mean" and isinstance(rule[1], str)
             if not weighted and rule not in RULES:
                 raise PlanError(
-                    f"result_rows[{key!r}] must be one of {_listed(RULES)}, or ('mean', key that weighs it), not {rule!r}"
+                    f"result_rows[{key!r}] must be one of {_listed(RULES)}, or ('mean', key that weighs it), "
+                    f"not {rule!r}"
                 )
         return dict(value)
     if isinstance(value, Sequence) and all(isinstance(key, (str, int)) for key in value):

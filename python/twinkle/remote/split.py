@@ -25,8 +25,8 @@ def layout_of(declaration: Declaration, rows: int | None, shards: int) -> Layout
         layout = split(rows, shards)
         if not isinstance(layout, Layout) or layout.n != rows or layout.shards != shards:
             raise PlanError(
-                f"{declaration.name}: split({rows}, {shards}) must return a Layout of {rows} rows over {shards} shards, "
-                f"not {layout!r}"
+                f"{declaration.name}: split({rows}, {shards}) must return a Layout of {rows} rows over {shards} "
+                f"shards, not {layout!r}"
             )
         layout = layout.settled()
     elif split == "pad":

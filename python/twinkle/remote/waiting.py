@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -95,7 +96,5 @@ def _cancel(references: Sequence[Any]) -> None:
     import ray
 
     for reference in references:
-        try:
+        with contextlib.suppress(Exception):
             ray.cancel(reference)
-        except Exception:  # noqa: BLE001, S110 - the call has ended meanwhile, or its worker has
-            pass

@@ -1,7 +1,7 @@
 """The process of one worker of a device group: it holds component objects and runs their methods on rows it is handed.
 
-Ray makes one actor of `Host` per worker. Nothing here imports torch: only the user's classes do, after the environment of
-the worker is set.
+Ray makes one actor of `Host` per worker. Nothing here imports torch: only the user's classes do, after the
+environment of the worker is set.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import pickle
 import random
 import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,8 @@ from twinkle.remote.shares import Share, set_share
 from twinkle.runtime import current
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from twinkle.mesh import DeviceMesh
     from twinkle.plan import Layout
     from twinkle.remote.signature import Declaration
@@ -41,9 +42,10 @@ class Stored:
 
 @dataclass(frozen=True, eq=False)
 class Fill:
-    """How one slot is filled: pieces `(which object, leaf, cut or None)` in order, then pads, each a local row or a piece.
+    """How one slot is filled: pieces in order, then pads, each a local row or a piece.
 
-    Without pieces the rows are entry `plain` of what the driver cut; `parts` are the fills of a zip.
+    A piece is `(which object, leaf, cut or None)`. Without pieces the rows are entry `plain` of what the driver cut;
+    `parts` are the fills of a zip.
     """
 
     name: str
@@ -116,9 +118,10 @@ class Host:
 
         current.positions, current.positions_mesh, current.device_mesh = positions, mesh, mesh
         _seed(self.seed)
-        kind, args, kwargs, given = pickle.loads(recipe)
+        kind, args, kwargs, offered = pickle.loads(recipe)
+        # Loading the class may have loaded torch.
         _seed(self.seed)
-        self.components[name] = _Component(construct(kind, args, kwargs, given), positions, mesh)
+        self.components[name] = _Component(construct(kind, args, kwargs, offered), positions, mesh)
 
     def drop(self, name: str) -> None:
         """Forgets a component."""
@@ -166,13 +169,13 @@ class Host:
 
         import ray
 
-        address = str(ray.util.get_node_ip_address())
+        address = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
         with socket.socket() as free:
             free.bind((address, 0))
             return address, int(free.getsockname()[1])
 
 
-def run(
+def run(  # noqa: PLR0917 - one call, spelled out
     instance: Any,
     method: Any,
     declaration: Declaration,
@@ -242,6 +245,7 @@ def _own(piece: Any) -> Any:
 
 
 def digest_of(value: Any) -> bytes:
+    """A fingerprint by which replicas compare what they have."""
     from hashlib import blake2b
 
     return blake2b(pickle.dumps(value, protocol=5), digest_size=16).digest()
