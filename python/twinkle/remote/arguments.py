@@ -61,22 +61,30 @@ class Prepared:
         return [part for part in self.parts if not part.whole]
 
 
-def prepare(declaration: Declaration, args: tuple[Any, ...], kwargs: dict[str, Any], *, mine: bool = False) -> Prepared:
+def prepare(
+    declaration: Declaration,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    mine: bool = False,
+    engine: type | None = None,
+) -> Prepared:
     """Sorts the arguments of one call; refused where lengths differ or rows are not declared.
 
-    With `mine` plain rows are those of this rank alone, of which there may be another number.
+    With `mine` plain rows are those of this rank alone, of which there may be another number. Handles that another
+    engine than `engine` keeps are rows that this process has, and are pulled.
     """
     signature = declaration.parameters
     bound = signature.bind(*args, **kwargs) if signature is not None else None
     if bound is None or not declaration.cuts:
-        collector = _Collector(declaration)
+        collector = _Collector(declaration, engine)
         return Prepared(
             tuple(collector.walk(value, (f"argument {at}",)) for at, value in enumerate(args)),
             {name: collector.walk(value, (name,)) for name, value in kwargs.items()},
             tuple(collector.parts),
             None,
         )
-    collector = _Collector(declaration)
+    collector = _Collector(declaration, engine)
     undeclared = []
     for name, value, holder, key in _named(bound):
         settled, is_declared = collector.argument(name, value, first=name == _first(bound.signature))
@@ -103,8 +111,8 @@ def filled(template: Any, values: list[Any]) -> Any:
 class _Collector:
     """Walks arguments, taking out the parts that are rows."""
 
-    def __init__(self, declaration: Declaration) -> None:
-        self.declaration = declaration
+    def __init__(self, declaration: Declaration, engine: type | None) -> None:
+        self.declaration, self.engine = declaration, engine
         self.parts: list[Part] = []
 
     def argument(self, name: str, value: Any, *, first: bool) -> tuple[Any, bool]:
@@ -128,7 +136,7 @@ class _Collector:
     def _leaf(self, node: Any, path: trees.Path) -> tuple[bool, Any]:
         cuts = self.declaration.cuts
         if isinstance(node, Same):
-            whole = _Collector(Declaration(name=self.declaration.name))
+            whole = _Collector(Declaration(name=self.declaration.name), self.engine)
             whole.parts = self.parts
             return True, whole.walk(node.value, path)
         if isinstance(node, (Rows, Global)):
@@ -142,10 +150,18 @@ class _Collector:
             if trees.is_branch(value) and not isinstance(value, (list, tuple)):
                 return True, self._columns(value, path)
             return True, self._rows(value, path, refuse=True, everybody=isinstance(node, Global))
+        if isinstance(node, Sharded) and self._foreign(node):
+            rows = node.gather()
+            return True, self._rows(rows, path, refuse=True) if cuts else rows
+        if isinstance(node, Zipped):
+            node = Zipped([part.gather() if self._foreign(part) else part for part in node.parts])
         if isinstance(node, (Sharded, Zipped)):
             kind = "handle" if isinstance(node, Sharded) else "zip"
             return True, self._part(trees.path_text(path), kind, node, len(node), whole=not cuts)
         return False, None
+
+    def _foreign(self, node: Any) -> bool:
+        return self.engine is not None and isinstance(node, Sharded) and not isinstance(node.keeper, self.engine)
 
     def _columns(self, value: Any, path: trees.Path) -> Any:
         """A mapping or dataclass whose every column is rows."""

@@ -147,9 +147,9 @@ class _Call:
         if callable(declaration.dispatch):
             total = component.workers
             pairs = [declaration.dispatch(total, w, args, kwargs, component.mesh) for w in self.target.workers]
-            self.prepared_each = [prepare(declaration, tuple(a), dict(k)) for a, k in pairs]
+            self.prepared_each = [prepare(declaration, tuple(a), dict(k), engine=Keeper) for a, k in pairs]
         else:
-            self.prepared_each = [prepare(declaration, args, kwargs)]
+            self.prepared_each = [prepare(declaration, args, kwargs, engine=Keeper)]
         self.layout = layout_of(declaration, self.prepared.rows, self.target.shards)
 
     @property
@@ -217,8 +217,11 @@ class _Call:
     def _plain(self) -> list[Any] | None:
         """For each shard, its rows of what the driver has, pickled once."""
         columns = list(_plain_parts(self.prepared.parts))
-        if not columns or self.layout is None:
+        if not columns:
             return None
+        if self.layout is None:
+            # Beside a handle of which everybody gets all rows: the same for everybody.
+            return [_blob([part.value for part in columns])] * self.target.shards
         traffic.driver_rows += self.layout.n
         lead_only = self.declaration.fan_out == "lead"
         made = []
@@ -390,6 +393,8 @@ def _inner(part: Part, value: Any) -> Part:
 def _cut(part: Part, layout: Layout, shard: int, declaration: Declaration) -> Any:
     from twinkle.remote.masking import masked
 
+    if part.whole:
+        return part.value
     if part.kind == "single":
         return part.value if layout.sizes[shard] else []
     taken = layout.take(part.value, shard)

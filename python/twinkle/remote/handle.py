@@ -102,6 +102,11 @@ class Sharded(_RowsBase):
         self.layout = layout
         self._store, self._leaf, self._name, self._pad_values = store, leaf, name, pad_values
 
+    @property
+    def keeper(self) -> Any:
+        """What reads the rows where they are."""
+        return self._store.keeper
+
     def _viewed(self, layout: Layout) -> Sharded:
         return Sharded(layout, self._store, self._leaf, self._name, self._pad_values)
 

@@ -99,7 +99,10 @@ def _release(session: Session) -> None:
 def _start_ray(session: Session, nproc_per_node: int, ncpu_proc_per_node: int) -> None:
     # Read when Ray is first imported.
     os.environ.setdefault(_LOOPBACK, "0")
-    import ray
+    try:
+        import ray
+    except ImportError as error:
+        raise PlacementError("mode='ray' needs Ray, which is not installed: pip install 'twinkle-mesh[ray]'") from error
 
     from twinkle.remote.group_ray import RayGroup
     from twinkle.remote.resources import reserve
