@@ -82,9 +82,9 @@ class WithTorch(ThisProcess):
         return self.create_process_group(axes)
 
     def release_groups(self) -> int:
-        """Destroy the groups that only this mesh uses, and tell how many; called on every rank of the mesh.
+        """Destroy the groups that only this mesh and its parts use, and tell how many; called on every rank of the mesh.
 
-        torch's default group stays, and so do groups that another mesh asked for.
+        torch's default group stays, and so do groups that an unrelated mesh asked for.
         """
         from twinkle.process_groups.making import release
 

@@ -30,13 +30,16 @@ class Key(NamedTuple):
 
 
 class Known:
-    """The groups made under one default group, the meshes that use each, and torch's meshes built on them."""
+    """The groups made under one default group, the meshes that use each, and torch's meshes built on them.
+
+    A user is the layout that a mesh was derived from: a mesh and its parts release together.
+    """
 
     def __init__(self) -> None:
         self._groups: dict[Key, ref[ProcessGroup]] = {}
         self._users: dict[CoreMesh, dict[Key, None]] = {}
-        #: torch's meshes by the mesh, the device type and the axes they were made for.
-        self.torch_meshes: dict[tuple[CoreMesh, str, tuple[str, ...]], Any] = {}
+        #: torch's meshes by their user, the mesh, the device type and the axes they were made for.
+        self.torch_meshes: dict[tuple[CoreMesh, CoreMesh, str, tuple[str, ...]], Any] = {}
 
     def find(self, key: Key, user: CoreMesh) -> ProcessGroup | None:
         """The group with this key, which this mesh then uses too; None where there is none any more."""

@@ -43,7 +43,7 @@ def make(mesh: DeviceMesh, entries: Sequence[str | Sequence[str]], wanted: Wante
     for task in missing:
         _refuse_impossible(mesh, task, job)
     for task in missing:
-        task.group = known(job.default).add(task.key, mesh._core, _create(plan, task, job))
+        task.group = known(job.default).add(task.key, mesh._home, _create(plan, task, job))
     made = {name: task.group for task in tasks for name in task.planned.axes if task.group is not None}
     return {entry if isinstance(entry, str) else tuple(entry): made[entry_of(entry)] for entry in entries}
 
@@ -59,7 +59,7 @@ def release(mesh: DeviceMesh) -> int:
     from torch.distributed import destroy_process_group
 
     default = registry.default_group()
-    groups = [] if default is None else known(default).forget(mesh._core)
+    groups = [] if default is None else known(default).forget(mesh._home)
     for group in groups:
         destroy_process_group(group)
     return len(groups)
@@ -104,9 +104,9 @@ def _task(plan: GroupPlan, planned: PlannedGroup, job: Job, wanted: Wanted) -> _
     if wanted.share and planned.default and _default_serves(job, settings):
         group = job.default
     elif wanted.share and together and mesh.world_size < job.size:
-        group = table.find_among_all(key, mesh._core)
+        group = table.find_among_all(key, mesh._home)
     elif wanted.share:
-        group = table.find(key, mesh._core)
+        group = table.find(key, mesh._home)
     return _Task(planned, settings, together, every_group, key, group)
 
 

@@ -74,7 +74,7 @@ def _whole(mesh: DeviceMesh, names: tuple[str, ...]) -> TorchMesh:
     job = job_of(mesh)
     device_type = device_type_in(job, mesh)
     made = known(job.default).torch_meshes
-    key = (mesh._core, device_type, names)
+    key = (mesh._home, mesh._core, device_type, names)
     if key not in made:
         declared = [name for name in names if mesh.has_dim(name)]
         shape = [mesh.get_dim_size(name) if name in declared else 1 for name in names]
