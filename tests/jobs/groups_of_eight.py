@@ -29,8 +29,9 @@ def processes_that_made_different_numbers_of_groups_meet() -> None:
     alone = DeviceMesh([rank()], ("dp",))
     for _ in range(rank()):
         alone.create_process_group("dp", share=False)
-    assert_groups_are_those_of(DeviceMesh.from_axes({"tp": 2, "dp": 4}), "tp", "dp")
-    assert_groups_are_those_of(DeviceMesh.from_axes({"pp": 4, "dp": 2}), "pp", "dp")
+    for mesh in (DeviceMesh.from_axes({"tp": 2, "dp": 4}), DeviceMesh.from_axes({"pp": 4, "dp": 2})):
+        assert_groups_are_those_of(mesh, *mesh.mesh_dim_names)
+        assert mesh.release_groups() == 2
     assert alone.release_groups() == rank()
 
 
