@@ -130,9 +130,11 @@ def members_that_ask_for_other_axes_end_in_a_refusal() -> None:
 def members_that_ask_for_other_settings_are_told_both_at_once() -> None:
     mesh = DeviceMesh.from_axes({"dp": 2, "tp": 4})
     seconds = 31 if rank() == 2 else 30
-    words = refusal(DeviceError, lambda: mesh.create_process_group("dp", timeout=timedelta(seconds=seconds))) if (
-        rank() in (2, 6)
-    ) else ""
+    words = (
+        refusal(DeviceError, lambda: mesh.create_process_group("dp", timeout=timedelta(seconds=seconds)))
+        if (rank() in (2, 6))
+        else ""
+    )
     if words:
         assert "timeout 31 s" in words, words
         assert "timeout 30 s" in words, words

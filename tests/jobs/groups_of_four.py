@@ -4,30 +4,15 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import torch.distributed as dist
 
-from tests.jobs.support import SHORT, assert_groups_are_those_of, check, gathered, main, refusal
+from tests.jobs.support import SHORT, a_torch_without, assert_groups_are_those_of, check, gathered, main, refusal
 from twinkle import DeviceMesh
 from twinkle.errors import DeviceError
 from twinkle.process_groups import registry
-
-
-@contextmanager
-def a_torch_without(*answers: str) -> Iterator[None]:
-    """Lets functions of the registry answer no."""
-    kept = {name: getattr(registry, name) for name in answers}
-    for name in answers:
-        setattr(registry, name, lambda: False)
-    try:
-        yield
-    finally:
-        for name, function in kept.items():
-            setattr(registry, name, function)
 
 
 def again(name: str) -> None:

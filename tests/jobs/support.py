@@ -6,13 +6,15 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
 from twinkle import DeviceMesh
+from twinkle.process_groups import registry
 
 checks: list[Callable[[], None]] = []
 
@@ -76,3 +78,16 @@ def refusal(kind: type[Exception], call: Callable[[], object]) -> str:
     except kind as error:
         return str(error)
     raise AssertionError(f"not refused: {call}")
+
+
+@contextmanager
+def a_torch_without(*answers: str) -> Iterator[None]:
+    """Lets functions of the registry answer no."""
+    kept = {name: getattr(registry, name) for name in answers}
+    for name in answers:
+        setattr(registry, name, lambda: False)
+    try:
+        yield
+    finally:
+        for name, function in kept.items():
+            setattr(registry, name, function)

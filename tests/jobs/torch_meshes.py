@@ -1,4 +1,4 @@
-"""torch's own meshes on groups that are already made, in eight processes on gloo: FSDP2, DTensor, tensor parallelism."""
+"""torch's own meshes on groups that are made already, on eight processes: FSDP2, DTensor, tensor parallelism."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from tests.jobs.support import check, gathered, main, refusal
+from tests.jobs.support import a_torch_without, check, gathered, main, refusal
 from twinkle import DeviceMesh
 from twinkle.errors import AxisError, MeshError, RankError
 
@@ -119,6 +119,18 @@ def a_torch_mesh_cuts_into_parts_with_the_groups_of_the_mesh() -> None:
     assert part.mesh.tolist() == mesh["tp", "dp"].mesh.tolist()
     assert part.get_group("tp") is groups["tp"]
     assert mesh.to_torch_device_mesh(("cp", "dp")).mesh.tolist() == [mesh["dp"].mesh.tolist()]
+
+
+@check
+def parts_of_one_whole_need_no_joining() -> None:
+    mesh = DeviceMesh.from_sizes(fsdp_size=2, dp_size=2, tp_size=2)
+    with a_torch_without("joins"):
+        data, tensor = mesh.fsdp_mesh(), mesh.to_torch_device_mesh("tp")
+        assert data.mesh.tolist() == mesh["dp", "fsdp"].mesh.tolist()
+        assert data._get_root_mesh() is tensor._get_root_mesh()
+        turned = mesh.to_torch_device_mesh(("tp", "dp"))
+        assert turned.mesh.tolist() == mesh["tp", "dp"].mesh.tolist()
+        assert turned.get_group("tp") is mesh.get_dim_group("tp")
 
 
 @check

@@ -100,7 +100,7 @@ def backends_of(backend: str) -> dict[str, str]:
 
 
 def default_timeout(default: ProcessGroup, backend: str) -> timedelta:
-    """The timeout that a new group inherits from the default group; torch's own for the backend where none can be read."""
+    """The timeout that a new group inherits from the default group; torch's own where none can be read."""
     for device in getattr(default, "_device_types", ()):
         try:
             timeout: timedelta = default._get_backend(device).options._timeout
