@@ -103,7 +103,7 @@ def test_entries_name_their_axes_and_repeats_are_one() -> None:
 def test_a_plan_does_not_follow_later_options_of_the_mesh() -> None:
     mesh = DeviceMesh.from_sizes(dp_size=4)
     plan = mesh.group_plan("dp")
-    mesh.ulysses_size = 2
+    setattr(mesh, "ulysses_size", 2)  # noqa: B010 - mypy takes the slots for all that can be set
     assert plan.mesh.ulysses_size is None
 
 

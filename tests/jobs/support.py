@@ -54,7 +54,7 @@ def gathered(group: dist.ProcessGroup) -> list[int]:
     return [int(rank) for rank in found]
 
 
-def summed(group: dist.ProcessGroup) -> int:
+def summed(group: dist.ProcessGroup | None = None) -> int:
     """The sum of one over the group: how many members a collective reaches."""
     one = torch.ones(1, dtype=torch.int64)
     dist.all_reduce(one, group=group)
