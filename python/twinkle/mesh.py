@@ -16,7 +16,7 @@ from twinkle.mesh_state import AxisSize, DeviceTypeField, NamesField, OptionFiel
 from twinkle.platform.checks import LIST_CAP, shown
 from twinkle.platform.families import device_type_of
 from twinkle.rank_arrays import core_of, flat_ranks
-from twinkle.this_process import ThisProcess
+from twinkle.with_torch import WithTorch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ __all__ = ["DeviceMesh"]
 
 
 @dataclass(init=False, repr=False, eq=False)
-class DeviceMesh(ThisProcess):
+class DeviceMesh(WithTorch):
     """How the processes of a job are arranged along named axes.
 
     `mesh` is an array of ranks, one dimension per name, outermost first: any distinct ranks below 2**63 in any order.

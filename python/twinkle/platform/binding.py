@@ -176,3 +176,20 @@ def _attempt(family: Family, module: Any, method: str, *arguments: int) -> Any:
         raise DeviceError(
             f"{asked} fails: {type(error).__name__}: {str(error)[:300]}", device_type=family.name
         ) from error
+
+
+def torch_device(platform: str | None) -> str:
+    """The torch device type of a named family, which must be there; else of this host's accelerator, or `'cpu'`."""
+    family = detect_family() or FAMILIES["cpu"] if platform is None else family_of(platform)
+    if family.name == "cpu":
+        return "cpu"
+    module = _module(family, required=platform is not None)
+    if module is not None and _device_count(family, module) > 0:
+        return family.prefix
+    if platform is None:
+        return "cpu"
+    raise DeviceError(
+        f"device type {family.prefix!r} is not on this host: torch sees none{_with_mask(family, _mask(family))}",
+        device_type=family.name,
+        count=0,
+    )
