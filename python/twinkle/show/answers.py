@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from twinkle.errors import AxisError, MeshError
+from twinkle.platform.checks import LIST_CAP
 from twinkle.show.nodes import node_count, per_node, span
 
 if TYPE_CHECKING:
     from twinkle.mesh import DeviceMesh
 
-__all__ = ["Shares", "about_mesh", "about_rank", "group_axes", "groups_along", "shares_refused"]
+__all__ = ["Shares", "about_mesh", "about_rank", "about_slices", "group_axes", "groups_along", "listed_groups", "shares_refused"]
 
 
 def group_axes(mesh: DeviceMesh) -> list[str]:
@@ -71,8 +72,8 @@ def _order(mesh: DeviceMesh) -> str | None:
 def _warnings(axes: list[dict[str, Any]], per: int) -> list[str]:
     """What slows a job down: a tensor-parallel group talks at every layer, so it belongs on one node."""
     return [
-        f"{axis['name']} leaves the node: its groups of {axis['size']} ranks span up to {axis['nodes_per_group'][1]} nodes of "
-        f"{per} ranks"
+        f"{axis['name']} leaves the node: its groups of {axis['size']} ranks span up to {axis['nodes_per_group'][1]} nodes "
+        f"of {per} rank{'' if per == 1 else 's'}"
         for axis in axes
         if axis["name"] in ("tp", "etp") and axis["nodes_per_group"][1] > 1
     ]
@@ -186,3 +187,26 @@ class Shares:
         """Start and stop of a data rank's rows out of `batch`."""
         cut = self.mesh.get_slice(batch, data_rank=data_rank)
         return [cut.start, cut.stop]
+
+
+def listed_groups(mesh: DeviceMesh, axes: str | Sequence[str]) -> list[list[int]]:
+    """All groups along these axes as lists, as `mesh.groups(axes).tolist()`; refused above 2**24 ranks."""
+    _refuse_long(mesh.world_size, "ranks")
+    return list(map(list, groups_along(mesh, axes)))
+
+
+def about_slices(mesh: DeviceMesh, batch: int) -> dict[str, Any]:
+    """The rows of every data rank, as `mesh.slices(batch).tolist()`, and whom they are collected from."""
+    shares = Shares(mesh)
+    _refuse_long(len(shares), "data ranks")
+    return {
+        "batch": batch,
+        "data_world_size": len(shares),
+        "slices": [shares.rows(batch, data_rank) for data_rank in range(len(shares))],
+        "collected_from": mesh.get_collect_ranks(),
+    }
+
+
+def _refuse_long(count: int, what: str) -> None:
+    if count > LIST_CAP:
+        raise MeshError(f"{count} {what} are more than the {LIST_CAP} (2**24) a list may have", count=count)
