@@ -48,7 +48,10 @@ def _number(text: str) -> int:
 
 
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-_Per = Annotated[int | None, typer.Option("--nproc-per-node", parser=_number, metavar="N", help="Ranks on a node; rank r is on node r // this.")]
+_Per = Annotated[
+    int | None,
+    typer.Option("--nproc-per-node", parser=_number, metavar="N", help="Ranks on a node; rank r is on node r // this."),
+]
 _Batch = Annotated[int | None, typer.Option("--batch", parser=_number, metavar="ROWS", help="Rows of a batch.")]
 _All = Annotated[bool, typer.Option("--all", help="Print every line, however many there are.")]
 _Page = Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write one page for a browser to FILE.")]
@@ -57,16 +60,28 @@ _Page = Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write
 def _mesh_parameters() -> list[inspect.Parameter]:
     """The options that every command about a mesh has."""
     sized: list[tuple[str, Any, Any]] = [
-        (name, int | None, typer.Option(f"--{name.replace('_', '-')}", parser=_number, metavar="SIZE", help=_MEANINGS[name]))
+        (
+            name,
+            int | None,
+            typer.Option(f"--{name.replace('_', '-')}", parser=_number, metavar="SIZE", help=_MEANINGS[name]),
+        )
         for name in SIZES
     ]
     order = "Axes outermost first (pp,dp,tp), or a Megatron order, fastest first (tp-cp-ep-dp-pp)."
     table = "A mesh in a .json, .yaml or .npy file, instead of sizes."
     sized += [
         ("order", str | None, typer.Option("--order", metavar="AXES", help=order)),
-        ("world_size", int | None, typer.Option("--world-size", parser=_number, metavar="RANKS", help="All ranks; an open dp takes the rest.")),
+        (
+            "world_size",
+            int | None,
+            typer.Option("--world-size", parser=_number, metavar="RANKS", help="All ranks; an open dp takes the rest."),
+        ),
         ("file", str | None, typer.Option("--mesh", metavar="FILE", help=table)),
-        ("names", str | None, typer.Option("--names", metavar="AXES", help="The axes of a bare table in --mesh, outermost first.")),
+        (
+            "names",
+            str | None,
+            typer.Option("--names", metavar="AXES", help="The axes of a bare table in --mesh, outermost first."),
+        ),
     ]
     kind = inspect.Parameter.KEYWORD_ONLY
     return [
@@ -207,7 +222,13 @@ def allocate(
     cpus: Annotated[int, typer.Option("--cpus", parser=_number, metavar="N", help="CPUs on a node.")] = 64,
     family: Annotated[str, typer.Option("--family", help="What the devices are: GPU, NPU, rocm ...")] = "GPU",
     nproc_per_node: Annotated[
-        int | None, typer.Option("--nproc-per-node", parser=_number, metavar="N", help="Ranks that a node takes; all its devices if left out.")
+        int | None,
+        typer.Option(
+            "--nproc-per-node",
+            parser=_number,
+            metavar="N",
+            help="Ranks that a node takes; all its devices if left out.",
+        ),
     ] = None,
     as_json: _Json = False,
 ) -> None:

@@ -28,7 +28,9 @@ def placed(
     if isinstance(data, Mapping):
         unknown = [str(key) for key in data if key not in ("groups", "nodes", "nproc_per_node", "ncpu_proc_per_node")]
         if unknown or "groups" not in data:
-            raise InputError(f"{file}: a mapping has groups, nodes, nproc_per_node, not {', '.join(unknown) or 'no groups'}")
+            raise InputError(
+                f"{file}: a mapping has groups, nodes, nproc_per_node, not {', '.join(unknown) or 'no groups'}"
+            )
         inventory = data.get("nodes") or []
         nproc_per_node = data.get("nproc_per_node", gpus) if nproc_per_node is None else nproc_per_node
         more = {key: data[key] for key in ("ncpu_proc_per_node",) if key in data}
@@ -41,6 +43,8 @@ def placed(
                 f"--nodes {nodes} --gpus {gpus}: 1 to {_MOST_NODES} nodes of at most {_MOST_DEVICES} devices in all are accepted"
             )
         devices = [str(slot) for slot in range(gpus)]
-        inventory = [{"id": f"node{place}", "family": family, "devices": devices, "cpus": cpus} for place in range(nodes)]
+        inventory = [
+            {"id": f"node{place}", "family": family, "devices": devices, "cpus": cpus} for place in range(nodes)
+        ]
     per_node = gpus if nproc_per_node is None else nproc_per_node
     return allocate(groups, per_node, inventory, **more)

@@ -12,7 +12,16 @@ from twinkle.show.nodes import node_count, per_node, span
 if TYPE_CHECKING:
     from twinkle.mesh import DeviceMesh
 
-__all__ = ["Shares", "about_mesh", "about_rank", "about_slices", "group_axes", "groups_along", "listed_groups", "shares_refused"]
+__all__ = [
+    "Shares",
+    "about_mesh",
+    "about_rank",
+    "about_slices",
+    "group_axes",
+    "groups_along",
+    "listed_groups",
+    "shares_refused",
+]
 
 
 def group_axes(mesh: DeviceMesh) -> list[str]:
@@ -79,7 +88,9 @@ def _warnings(axes: list[dict[str, Any]], per: int) -> list[str]:
     ]
 
 
-def about_rank(mesh: DeviceMesh, rank: int, nproc_per_node: int | None = None, batch: int | None = None) -> dict[str, Any]:
+def about_rank(
+    mesh: DeviceMesh, rank: int, nproc_per_node: int | None = None, batch: int | None = None
+) -> dict[str, Any]:
     """Everything about one rank; RankError outside the mesh."""
     place = mesh.group_of((), rank)[0]
     answer: dict[str, Any] = {
