@@ -5,15 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer  # noqa: TID253 - this module is loaded by the command alone
 
-from twinkle.cli.inputs import SIZES, mesh_of_file, mesh_of_sizes, mesh_of_words, names_in
+from twinkle.cli.inputs import SIZES, count_of_rows, mesh_of_file, mesh_of_sizes, names_in
 from twinkle.cli.printing import print_csv, print_json, print_text, width
 from twinkle.errors import TwinkleError
 from twinkle.mesh import DeviceMesh  # noqa: TC001 - the signatures below are read when the program starts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 __all__ = ["app", "run"]
 
@@ -54,6 +56,7 @@ _Per = Annotated[
 ]
 _Batch = Annotated[int | None, typer.Option("--batch", parser=_number, metavar="ROWS", help="Rows of a batch.")]
 _All = Annotated[bool, typer.Option("--all", help="Print every line, however many there are.")]
+_SPEC = "The mesh that has the rows, outermost axis first: dp=4,tp=2; options as ulysses_size=2; or a file."
 _Page = Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write one page for a browser to FILE.")]
 
 
@@ -123,7 +126,7 @@ def _mesh(chosen: dict[str, Any]) -> DeviceMesh:
 
 @_mesh_command
 def mesh(
-    mesh: DeviceMesh, nproc_per_node: _Per = None, batch: _Batch = None, html: _Page = None, as_json: _Json = False
+    mesh: DeviceMesh, *, nproc_per_node: _Per = None, batch: _Batch = None, html: _Page = None, as_json: _Json = False
 ) -> None:
     """Axes, strides, groups and data ranks of a mesh, and which axes stay inside a node."""
     from twinkle.show.answers import about_mesh
@@ -143,6 +146,7 @@ def mesh(
 def rank(
     mesh: DeviceMesh,
     rank: Annotated[int, typer.Argument(parser=_number, metavar="RANK", help="A global rank.")],
+    *,
     nproc_per_node: _Per = None,
     batch: _Batch = None,
     as_json: _Json = False,
@@ -167,6 +171,7 @@ def _axes_that_begin(incomplete: str) -> list[str]:
 def groups(
     mesh: DeviceMesh,
     axes: Annotated[str, typer.Argument(help="Axes, as tp or dp,cp.", autocompletion=_axes_that_begin)],
+    *,
     everything: _All = False,
     as_json: _Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print group,index,rank lines.")] = False,
@@ -188,6 +193,7 @@ def groups(
 @_mesh_command
 def slices(
     mesh: DeviceMesh,
+    *,
     batch: Annotated[int, typer.Option("--batch", parser=_number, metavar="ROWS", help="Rows of a batch.")],
     everything: _All = False,
     as_json: _Json = False,
@@ -203,7 +209,36 @@ def slices(
 
 
 @app.command()
-def env(as_json: _Json = False) -> None:
+def flow(
+    *,
+    source: Annotated[str, typer.Option("--from", metavar="MESH", help=_SPEC)],
+    target: Annotated[str, typer.Option("--to", metavar="MESH", help="The mesh that gets them.")],
+    batch: Annotated[int, typer.Option("--batch", parser=_number, metavar="ROWS", help="Rows of a batch.")],
+    collect_from: Annotated[
+        str, typer.Option("--collect-from", help="Who has them: pp_last, pp_first, any or all.")
+    ] = "pp_last",
+    everything: _All = False,
+    html: _Page = None,
+    as_json: _Json = False,
+) -> None:
+    """The rows that move from the shards of one mesh to those of another."""
+    from twinkle.cli.inputs import checked_collect_from, side_of_words
+    from twinkle.show.flow import about_flow, flow_text
+
+    holders = checked_collect_from(collect_from)
+    rows, sides = count_of_rows(batch), (side_of_words(source, "--from"), side_of_words(target, "--to"))
+    if html is not None:
+        from twinkle.show.flow_page import flow_page
+
+        _write(html, flow_page(rows, *sides, collect_from=holders))
+    if as_json:
+        print_json(about_flow(rows, *sides, holders))
+    elif html is None:
+        print_text(flow_text(rows, *sides, collect_from=holders, everything=everything, width=width()))
+
+
+@app.command()
+def env(*, as_json: _Json = False) -> None:
     """Launcher, devices and masks as this process sees them, and which device would be bound, and why."""
     from twinkle.show.surroundings import about_surroundings, surroundings_text
 
@@ -217,6 +252,7 @@ def env(as_json: _Json = False) -> None:
 @app.command()
 def allocate(
     file: Annotated[str, typer.Argument(metavar="GROUPS", help="A .yaml or .json list of device groups.")],
+    *,
     nodes: Annotated[int, typer.Option("--nodes", parser=_number, metavar="N", help="How many nodes there are.")] = 1,
     gpus: Annotated[int, typer.Option("--gpus", parser=_number, metavar="N", help="Devices on a node.")] = 8,
     cpus: Annotated[int, typer.Option("--cpus", parser=_number, metavar="N", help="CPUs on a node.")] = 64,

@@ -10,8 +10,19 @@ from twinkle.errors import MeshError, TwinkleError
 
 if TYPE_CHECKING:
     from twinkle.mesh import DeviceMesh
+    from twinkle.plan import CollectFrom
+    from twinkle.show.flow import Side
 
-__all__ = ["InputError", "mesh_of_file", "mesh_of_sizes", "mesh_of_words", "names_in", "read_data"]
+__all__ = [
+    "InputError",
+    "checked_collect_from",
+    "count_of_rows",
+    "mesh_of_file",
+    "mesh_of_sizes",
+    "names_in",
+    "read_data",
+    "side_of_words",
+]
 
 #: Options of the command that are sizes, by the keyword of `DeviceMesh.from_sizes` that they are.
 SIZES = ("dp", "fsdp", "tp", "pp", "cp", "ulysses", "ep", "etp", "ep_fsdp")
@@ -38,23 +49,44 @@ def mesh_of_sizes(sizes: Mapping[str, int | None], order: str | None, world_size
     return DeviceMesh.from_sizes(world_size=world_size, order=arrangement, **given)  # type: ignore[arg-type]
 
 
-def mesh_of_words(text: str, what: str) -> DeviceMesh:
-    """The mesh of `pp=2,dp=2,tp=2`, outermost first, options as `ulysses_size=2`; or of a file."""
+def side_of_words(text: str, what: str) -> Side:
+    """The mesh of `pp=2,dp=2,tp=2`, outermost first, or of a file, and how many devices a worker has.
+
+    Options are written as keywords, `ulysses_size=2`, and so is `gpus_per_worker=2`.
+    """
     from twinkle.mesh import DeviceMesh
+    from twinkle.show.flow import Side
 
     if "=" not in text:
-        return mesh_of_file(text)
+        return Side(mesh_of_file(text))
     sizes: dict[str, int] = {}
     options: dict[str, int] = {}
     for word in names_in(text):
         name, sign, number = (part.strip() for part in word.partition("="))
         if not sign or not number.isdecimal():
             raise InputError(f"{what} {text!r}: {word!r} is not an axis and its size, such as dp=4")
-        into = options if name.endswith("_size") else sizes
+        into = options if name.endswith("_size") or name == "gpus_per_worker" else sizes
         if name in into:
             raise InputError(f"{what} {text!r}: {name} is given twice")
         into[name] = int(number)
-    return DeviceMesh.from_axes(sizes, **options)
+    width = options.pop("gpus_per_worker", 1)
+    return Side(DeviceMesh.from_axes(sizes, **options), width)
+
+
+def checked_collect_from(text: str) -> CollectFrom:
+    """A way to collect, refused where it is none."""
+    known: tuple[CollectFrom, ...] = ("pp_last", "pp_first", "any", "all")
+    for way in known:
+        if way == text:
+            return way
+    raise InputError(f"--collect-from is one of {', '.join(known)}, not {text!r}")
+
+
+def count_of_rows(batch: int) -> int:
+    """A number of rows, refused below 0."""
+    if batch < 0:
+        raise InputError(f"--batch is a number of rows of 0 or more, not {batch}")
+    return batch
 
 
 def mesh_of_file(name: str, axes: str | None = None) -> DeviceMesh:
@@ -114,7 +146,7 @@ def _read_json(path: Path) -> Any:
 
 def _read_yaml(path: Path) -> Any:
     try:
-        import yaml
+        import yaml  # type: ignore[import-untyped]
     except ModuleNotFoundError:
         raise InputError(f"{path}: reading YAML needs PyYAML: pip install 'twinkle-mesh[cli]'") from None
     try:

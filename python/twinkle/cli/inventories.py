@@ -38,9 +38,9 @@ def placed(
     else:
         groups, more = data, {}
     if not inventory:
-        if not 1 <= nodes <= _MOST_NODES or not 0 <= gpus or nodes * gpus > _MOST_DEVICES:
+        if not 1 <= nodes <= _MOST_NODES or gpus < 0 or nodes * gpus > _MOST_DEVICES:
             raise InputError(
-                f"--nodes {nodes} --gpus {gpus}: 1 to {_MOST_NODES} nodes of at most {_MOST_DEVICES} devices in all are accepted"
+                f"--nodes {nodes} --gpus {gpus}: accepted are 1 to {_MOST_NODES} nodes, {_MOST_DEVICES} devices in all"
             )
         devices = [str(slot) for slot in range(gpus)]
         inventory = [

@@ -1,8 +1,9 @@
-"""What a mesh answers, as plain data: the same for the text, the JSON and the page, and nothing larger than was asked."""
+"""What a mesh answers, as plain data: the same for the text, the JSON and the page."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any, overload
 
 from twinkle.errors import AxisError, MeshError
@@ -80,9 +81,10 @@ def _order(mesh: DeviceMesh) -> str | None:
 
 def _warnings(axes: list[dict[str, Any]], per: int) -> list[str]:
     """What slows a job down: a tensor-parallel group talks at every layer, so it belongs on one node."""
+    of = f"of {per} rank{'' if per == 1 else 's'}"
     return [
-        f"{axis['name']} leaves the node: its groups of {axis['size']} ranks span up to {axis['nodes_per_group'][1]} nodes "
-        f"of {per} rank{'' if per == 1 else 's'}"
+        f"{axis['name']} leaves the node: its groups of {axis['size']} ranks span up to {axis['nodes_per_group'][1]} "
+        f"nodes {of}"
         for axis in axes
         if axis["name"] in ("tp", "etp") and axis["nodes_per_group"][1] > 1
     ]
@@ -141,12 +143,10 @@ class _Groups(Sequence[Sequence[int]]):
 
     def __init__(self, mesh: DeviceMesh, axes: str | Sequence[str], others: list[tuple[int, int]]) -> None:
         self.mesh, self.axes, self.others = mesh, axes, others
-        self.count = 1
-        for size, _ in others:
-            self.count *= size
+        self.length = prod(size for size, _ in others)
 
     def __len__(self) -> int:
-        return self.count
+        return self.length
 
     @overload
     def __getitem__(self, number: int) -> Sequence[int]: ...
@@ -154,8 +154,8 @@ class _Groups(Sequence[Sequence[int]]):
     def __getitem__(self, number: slice) -> Sequence[Sequence[int]]: ...
     def __getitem__(self, number: int | slice) -> Sequence[int] | Sequence[Sequence[int]]:
         if isinstance(number, slice):
-            return [self[place] for place in range(*number.indices(self.count))]
-        rest, position = range(self.count)[number], 0
+            return [self[place] for place in range(*number.indices(self.length))]
+        rest, position = range(self.length)[number], 0
         for size, step in reversed(self.others):
             rest, index = divmod(rest, size)
             position += index * step
@@ -187,9 +187,9 @@ class Shares:
         axes = [*self.sharing, "ulysses"] if self.overlaid > 1 else self.sharing
         return self.mesh.group_of(axes, self._rank(data_rank))
 
-    def collected_from(self, data_rank: int) -> int:
-        """The rank whose output is collected: in the last pipeline stage, at the lowest position."""
-        last = {"pp": self.mesh.pp_world_size - 1} if "pp" in self.zero else {}
+    def collected_from(self, data_rank: int, *, first_stage: bool = False) -> int:
+        """The rank whose output is collected: in the last pipeline stage (or the first), at the lowest position."""
+        last = {"pp": self.mesh.pp_world_size - 1} if "pp" in self.zero and not first_stage else {}
         rank = self._rank(data_rank, **last)
         peers = self.mesh.group_of("ulysses", rank) if self.overlaid > 1 else (rank,)
         return min(peers, key=lambda peer: self.mesh.position_of(peer) or 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import TYPE_CHECKING
@@ -11,6 +10,8 @@ from twinkle.errors import MeshError
 from twinkle.platform.checks import LIST_CAP, whole
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from twinkle.mesh import DeviceMesh
 
 __all__ = ["Span", "node_count", "per_node", "span"]
@@ -58,7 +59,8 @@ def _steps(mesh: DeviceMesh, axes: tuple[str, ...]) -> tuple[_Steps, _Steps] | N
     """The sizes and strides inside the groups and between them; None where groups have no common equation."""
     if mesh.strides is None or any(name not in (mesh.mesh_dim_names or ()) for name in axes):
         return None
-    own, others = [], []
+    own: _Steps = []
+    others: _Steps = []
     for name, size, stride in zip(mesh.mesh_dim_names or (), mesh.shape, mesh.strides, strict=True):
         (own if name in axes else others).append((size, stride))
     return own, others

@@ -1,9 +1,10 @@
-"""The arrangement of a picture: which ranks are drawn, in which box of which pipeline stage, and what is folded away."""
+"""The arrangement of a picture: which ranks are drawn, in which box, and what is folded away."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, overload
 
 from twinkle.errors import MeshError
@@ -122,12 +123,10 @@ class _Ascending(Sequence[int]):
 
     def __init__(self, start: int, steps: list[tuple[int, int]]) -> None:
         self.start, self.steps = start, steps
-        self.count = 1
-        for _, size in steps:
-            self.count *= size
+        self.length = prod(size for _, size in steps)
 
     def __len__(self) -> int:
-        return self.count
+        return self.length
 
     @overload
     def __getitem__(self, place: int) -> int: ...
@@ -135,8 +134,8 @@ class _Ascending(Sequence[int]):
     def __getitem__(self, place: slice) -> Sequence[int]: ...
     def __getitem__(self, place: int | slice) -> int | Sequence[int]:
         if isinstance(place, slice):
-            return [self[each] for each in range(*place.indices(self.count))]
-        rest, number = range(self.count)[place], self.start
+            return [self[each] for each in range(*place.indices(self.length))]
+        rest, number = range(self.length)[place], self.start
         for stride, size in reversed(self.steps):
             rest, index = divmod(rest, size)
             number += index * stride

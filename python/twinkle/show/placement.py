@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from twinkle.show.fold import folded
 from twinkle.show.table import table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from twinkle.platform.allocation import Worker
 
 __all__ = ["placement_text"]

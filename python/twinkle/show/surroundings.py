@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import TwinkleError
 from twinkle.platform.binding import device_name, own_index, own_record
@@ -12,6 +11,9 @@ from twinkle.platform.families import FAMILIES, Family, detect_family
 from twinkle.platform.launchers import FIELDS
 from twinkle.platform.visible import visible_devices
 from twinkle.show.table import plain, table, wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["about_surroundings", "surroundings_text"]
 

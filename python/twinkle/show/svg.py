@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING
 
 from twinkle.errors import AxisError
 from twinkle.show.answers import group_axes, shares_refused
-from twinkle.show.fold import folded
 from twinkle.show.picture import LIMIT, Box, Stage, arranged
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from twinkle.mesh import DeviceMesh
 
 __all__ = ["COLOURS", "colour_axis", "to_svg"]
@@ -45,7 +45,7 @@ _NIGHT = {"paper": "#14181d", "text": "#e8ecf0", "soft": "#a3adb8", "line": "#48
 
 
 def colour_axis(mesh: DeviceMesh, color_by: str | None) -> str:
-    """The axis whose index colours the ranks: the one asked for, else tp, else the innermost with more than one index."""
+    """The axis whose index colours the ranks: the one asked for, else tp, else the innermost one above 1."""
     if color_by is None:
         names = [name for name, size in zip(mesh.mesh_dim_names or (), mesh.shape, strict=True) if size > 1]
         return "tp" if "tp" in names else (names or list(mesh.mesh_dim_names or ()))[-1]
@@ -70,6 +70,7 @@ def to_svg(
     nproc_per_node: int | None = None,
     limit: int = LIMIT,
     dark: bool = False,
+    titled: bool = True,
 ) -> str:
     """The picture as one SVG element; see `DeviceMesh.to_svg`."""
     axis = colour_axis(mesh, color_by)
@@ -79,7 +80,7 @@ def to_svg(
     longest = max((len(str(rank)) for stage in stages for box in stage.boxes for rank in box.ranks[-1:]), default=1)
     look = replace(look, width=max(look.width, round(longest * look.font * 0.62) + 8))
     painter = _Painter(mesh, axis, look, {**_INK, **(_NIGHT if dark else _PAPER)})
-    return painter.picture(stages)
+    return painter.picture(stages, repr(mesh) if titled else "")
 
 
 class _Painter:
@@ -91,9 +92,9 @@ class _Painter:
         self.highest = 0
         self.parts: list[str] = []
 
-    def picture(self, stages: list[Stage]) -> str:
-        title = repr(self.mesh)
-        top = 2 * _TITLE + 34
+    def picture(self, stages: list[Stage], title: str) -> str:
+        above = _TITLE + 8 if title else 0
+        top = above + 44
         sizes = [self._stage_size(stage) for stage in stages]
         places, (width, height) = _flow(sizes, _LINE, _GAP)
         for stage, (x, y), size in zip(stages, places, sizes, strict=True):
@@ -101,13 +102,13 @@ class _Painter:
         width = max(width, 420) + 2 * _GAP
         head = [
             f'<rect width="{width}" height="{height + top + _GAP}" rx="8" fill="{self.paper["paper"]}" class="paper"/>',
-            self._text(_GAP, 22, _fitting(title, width), size=14, weight=600),
-            *self._legend(_GAP, 36, width),
+            self._text(_GAP, 22, _fitting(title, width), size=14, weight=600) if title else "",
+            *self._legend(_GAP, above + 10, width),
         ]
-        label = escape(f"{title}: {self.mesh.world_size} ranks coloured by {self.axis}", quote=True)
-        size = f'width="{width}" height="{height + top + _GAP}" viewBox="0 0 {width} {height + top + _GAP}"'
+        label = escape(f"{self.mesh!r}: {self.mesh.world_size} ranks coloured by {self.axis}", quote=True)
+        whole = f'width="{width}" height="{height + top + _GAP}" viewBox="0 0 {width} {height + top + _GAP}"'
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" {whole} role="img" aria-label="{label}" '
             f'font-family="system-ui, sans-serif">{"".join(head)}{"".join(self.parts)}</svg>'
         )
 
@@ -117,7 +118,8 @@ class _Painter:
         anchor = ' text-anchor="middle"' if middle else ""
         fill = self.paper[ink]
         style = "" if weight == 400 else f' font-weight="{weight}"'
-        return f'<text x="{x:g}" y="{y:g}" font-size="{size}"{style}{anchor} fill="{fill}" class="{ink}">{escape(text)}</text>'
+        place = f'x="{x:g}" y="{y:g}" font-size="{size}"{style}{anchor}'
+        return f'<text {place} fill="{fill}" class="{ink}">{escape(text)}</text>'
 
     def _legend(self, x: int, y: int, width: int) -> list[str]:
         """A swatch for every colour that is used, with the indices that have it."""
@@ -146,9 +148,9 @@ class _Painter:
         return width + 2 * _PAD, height + 2 * _PAD + (_TITLE if stage.title else 0)
 
     def _stage(self, stage: Stage, x: int, y: int, size: tuple[int, int]) -> None:
-        paper, line = self.paper["panel"], self.paper["line"]
         self.parts.append(
-            f'<rect x="{x}" y="{y}" width="{size[0]}" height="{size[1]}" rx="6" fill="{paper}" stroke="{line}" class="panel"/>'
+            f'<rect x="{x}" y="{y}" width="{size[0]}" height="{size[1]}" rx="6" fill="{self.paper["panel"]}" '
+            f'stroke="{self.paper["line"]}" class="panel"/>'
         )
         top = y + _PAD
         if stage.title:
@@ -163,8 +165,8 @@ class _Painter:
         if not box.ranks:
             width, height = self._box_size(box)
             self.parts.append(
-                f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="4" fill="none" stroke="{self.paper["line"]}" '
-                'stroke-dasharray="4 3" class="line"/>'
+                f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="4" fill="none" '
+                f'stroke="{self.paper["line"]}" stroke-dasharray="4 3" class="line"/>'
             )
             self.parts.append(
                 self._text(x + width / 2, y + height / 2 + 4, box.title, size=12, ink="soft", middle=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 from unicodedata import category, east_asian_width
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 __all__ = ["cut", "display_width", "plain", "table", "wrapped"]
 
@@ -64,8 +67,8 @@ def _fitting(text: str, width: int) -> int:
 def table(headings: Sequence[str], rows: Iterable[Sequence[object] | str], *, width: int, right: str = "") -> str:
     """Rows below headings in at most `width` columns; long cells are broken into lines.
 
-    A row that is a text is a line of its own. `right` has a letter per column, `r` for those whose cells stand at the right,
-    such as numbers.
+    A row that is a text is a line of its own. `right` has a letter per column, `r` for those whose cells stand at the
+    right, such as numbers.
     """
     lines = [row if isinstance(row, str) else [plain(cell) for cell in row] for row in (headings, *rows)]
     columns = zip(*(row for row in lines if not isinstance(row, str)), strict=True)

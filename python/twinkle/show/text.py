@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from twinkle.show.answers import Shares, about_mesh, about_rank, groups_along
 from twinkle.show.fold import folded
 from twinkle.show.table import table, wrapped
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from twinkle.mesh import DeviceMesh
 
-__all__ = ["groups_text", "mesh_text", "rank_text", "rows_in", "slices_text"]
+__all__ = ["groups_text", "mesh_text", "rank_text", "rows_in", "slices_text", "some_rows"]
+
+Item = TypeVar("Item")
 
 #: Rows of a table that are shown before it is folded.
 SHOWN = 24
@@ -89,7 +94,7 @@ def groups_text(mesh: DeviceMesh, axes: Sequence[str], *, everything: bool = Fal
     groups = groups_along(mesh, axes)
     count, size = len(groups), len(groups[0])
     lines = [f"{'+'.join(axes)}: {_counted(count, 'group')} of {_counted(size, 'rank')}", ""]
-    rows = _some(count, lambda number: [number, folded(groups[number])], "groups", everything=everything)
+    rows = some_rows(range(count), lambda number: [number, folded(groups[number])], "groups", everything=everything)
     return "\n".join([*lines, table(["group", "ranks"], rows, width=width, right="r")])
 
 
@@ -107,7 +112,7 @@ def slices_text(mesh: DeviceMesh, batch: int, *, everything: bool = False, width
     if batch < count:
         lines[1:1] = wrapped(f"warning: data ranks {batch} to {count - 1} get no row", width)
     headings = ["data rank", "rows", "count", "ranks", "collected from"]
-    rows = _some(count, row, "data ranks", everything=everything)
+    rows = some_rows(range(count), row, "data ranks", everything=everything)
     return "\n".join([*lines, table(headings, rows, width=width, right="r r r")])
 
 
@@ -119,16 +124,25 @@ def rows_in(rows: Sequence[int]) -> str:
     return f"row {start}" if stop - start == 1 else f"rows {start}-{stop - 1}"
 
 
-def _some(
-    count: int, row: Callable[[int], list[object]], what: str, *, everything: bool
+def some_rows(
+    items: Sequence[Item] | Iterator[Item], row: Callable[[Item], list[object]], what: str, *, everything: bool
 ) -> Iterator[list[object] | str]:
-    """The rows of a table; of many the first ones and the last, with a line that says how many are left out."""
-    if everything or count <= SHOWN:
-        yield from map(row, range(count))
+    """The rows of a table; of many items the first and the last, with a line that says how many are left out."""
+    if everything:
+        yield from map(row, items)
         return
-    yield from map(row, range(SHOWN - 1))
-    yield f"... {count - SHOWN} more {what}, all of them with --all ..."
-    yield row(count - 1)
+    shown = list(islice(items, SHOWN))
+    if isinstance(items, Sequence):
+        # A sequence is not walked to find its end.
+        left, last = max(len(items) - SHOWN, 0), items[-1:]
+    else:
+        left, last = 0, []
+        for item in items:
+            left, last = left + 1, [item]
+    yield from map(row, shown[:-1] if left else shown)
+    if left:
+        yield f"... {left} more {what}, all of them with --all ..."
+        yield from map(row, last)
 
 
 def _counted(number: int, what: str) -> str:
