@@ -8,7 +8,7 @@ from unicodedata import category, east_asian_width
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["cut", "display_width", "plain", "table", "wrapped"]
+__all__ = ["display_width", "plain", "table", "wrapped"]
 
 _GAP = 2
 _NARROWEST = 8
@@ -47,11 +47,6 @@ def wrapped(text: str, width: int) -> list[str]:
         lines.append(text[:end].rstrip(" "))
         text = text[end:].lstrip(" ")
     return [*lines, text] if text or not lines else lines
-
-
-def cut(text: str, width: int) -> str:
-    """A text in at most `width` columns, with dots where something is missing."""
-    return text if display_width(text) <= width else text[: _fitting(text, width - 3)] + "..."
 
 
 def _fitting(text: str, width: int) -> int:

@@ -1,0 +1,45 @@
+"""Which nodes groups reach, against counting them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.meshes import meshes
+from twinkle import DeviceMesh
+from twinkle.errors import MeshError
+from twinkle.show.nodes import Span, node_count, per_node, span
+
+
+@given(meshes(), st.integers(1, 9), st.data())
+def test_a_span_is_what_counting_the_nodes_of_every_group_gives(
+    mesh: DeviceMesh, per: int, data: st.DataObject
+) -> None:
+    axes = data.draw(st.lists(st.sampled_from(mesh.mesh_dim_names), unique=True))
+    counts = [len({rank // per for rank in group}) for group in mesh.groups(axes).tolist()]
+    assert span(mesh, axes, per) == Span(min(counts), max(counts))
+    assert node_count(mesh, per) == len({rank // per for rank in mesh.mesh.ravel().tolist()})
+
+
+def test_ulysses_peers_are_counted_too() -> None:
+    mesh = DeviceMesh.from_sizes(fsdp_size=6, dp_size=2, ulysses_size=4)
+    counts = [len({rank // 5 for rank in group}) for group in mesh.groups("ulysses").tolist()]
+    assert span(mesh, "ulysses", 5) == Span(min(counts), max(counts))
+
+
+def test_huge_meshes_are_counted_without_being_listed() -> None:
+    mesh = DeviceMesh.from_axes({"dp": 2**37, "tp": 8})
+    assert span(mesh, "tp", 8) == Span(1, 1)
+    assert span(mesh, "dp", 8) == Span(2**37, 2**37)
+    assert node_count(mesh, 16) == 2**36
+
+
+@pytest.mark.parametrize("wrong", [0, -1, True, 1.5, "8"])
+def test_ranks_on_a_node_are_a_whole_number_above_zero(wrong: object) -> None:
+    with pytest.raises(MeshError, match="nproc_per_node must be an integer >= 1"):
+        per_node(wrong)
+
+
+def test_a_span_says_a_range_only_where_groups_differ() -> None:
+    assert (str(Span(1, 1)), str(Span(1, 3))) == ("1", "1-3")
