@@ -10,8 +10,6 @@ release = version = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["drawings.py"]
 myst_heading_anchors = 3
-# In the README of the benches, a marker of what `make bench` writes.
-suppress_warnings: list[str] = []
 # Docstrings write code as `code`.
 default_role = "code"
 autodoc_member_order = "bysource"
@@ -21,5 +19,3 @@ python_maximum_signature_line_length = 100
 html_theme = "furo"
 html_title = f"twinkle {__version__}"
 html_copy_source = False
-# The theme's own fonts are the reader's.
-html_theme_options = {"top_of_page_buttons": []}

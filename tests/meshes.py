@@ -20,6 +20,11 @@ def mesh_of(case: dict[str, Any]) -> DeviceMesh:
     return DeviceMesh(case["mesh"], case["mesh_dim_names"], **case["options"])
 
 
+def ranks_of(mesh: DeviceMesh) -> list[int]:
+    """All ranks of a mesh, in position order."""
+    return [mesh.rank_at(position) for position in range(mesh.world_size)]
+
+
 @st.composite
 def meshes(draw: st.DrawFn) -> DeviceMesh:
     """Meshes of up to a few hundred ranks: in any order of axes, descending, strided, offset, or a shuffled table."""
@@ -30,7 +35,7 @@ def meshes(draw: st.DrawFn) -> DeviceMesh:
     if kind == "permuted":
         return mesh.permute(draw(st.permutations(names)))
     if kind == "descending":
-        return DeviceMesh(mesh.mesh[::-1] * draw(st.integers(1, 3)), names)
+        return DeviceMesh(np.asarray(mesh.mesh)[::-1] * draw(st.integers(1, 3)), names)
     if kind == "table":
         ranks = draw(st.permutations(range(mesh.world_size)))
         return DeviceMesh(np.array(ranks).reshape(mesh.shape), names)

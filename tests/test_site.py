@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from tests.documents import blocks
 from tests.support import ROOT, clean_environment, run
 
 DOCS = ROOT / "docs"
@@ -21,8 +22,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built pages; a warning of Sphinx, or anything that asks for a network, ends the build."""
     out = tmp_path_factory.mktemp("site")
     offline = clean_environment(http_proxy="http://127.0.0.1:9", https_proxy="http://127.0.0.1:9", no_proxy="")
-    command = ["-m", "sphinx", "-W", "--keep-going", "-E", "-q", "-d", out / "trees", "-b", "html", DOCS, out / "html"]
-    run([sys.executable, *command], environment=offline, timeout=240)
+    places = [f"-d{out / 'trees'}", str(DOCS), str(out / "html")]
+    run(
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-E", "-q", "-b", "html", *places],
+        environment=offline,
+        timeout=240,
+    )
     return out / "html"
 
 
@@ -84,5 +89,14 @@ def test_the_pictures_are_those_that_the_code_draws() -> None:
     drawn = {f"{name}.svg": svg + "\n" for name, svg in module.drawings().items()}
     kept = {path.name: path.read_text(encoding="utf-8") for path in (DOCS / "drawings").iterdir()}
     assert kept == drawn, "python docs/drawings.py writes what is drawn now"
-    shown = set(re.findall(r"\(drawings/([\w-]+\.svg)\)", "".join(page.read_text("utf-8") for page in DOCS.glob("*.md"))))
+    shown = set(
+        re.findall(r"\(drawings/([\w-]+\.svg)\)", "".join(page.read_text("utf-8") for page in DOCS.glob("*.md")))
+    )
     assert shown == set(drawn)
+
+
+def test_the_chinese_readme_shows_and_runs_the_same_as_the_english_one() -> None:
+    english, chinese = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh.md"))
+    assert [block.text for block in blocks(chinese)] == [block.text for block in blocks(english)]
+    assert len(re.findall(r"^#+ ", chinese, re.MULTILINE)) == len(re.findall(r"^#+ ", english, re.MULTILINE))
+    assert set(re.findall(r"\]\(([^)]+)\)", english)) - {"README.zh.md"} <= set(re.findall(r"\]\(([^)]+)\)", chinese))

@@ -24,7 +24,6 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def put(family: str | None, **variables: str) -> None:
         found = None if family is None else FAMILIES[family]
         monkeypatch.setattr(surroundings, "detect_family", lambda: found)
-        monkeypatch.setattr("twinkle.platform.platform._family", lambda name=None, bare="cpu": found or FAMILIES[bare])
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
 

@@ -53,7 +53,7 @@ class Browser:
     def point_away(self) -> None:
         """Moves the pointer to the corner of the window."""
         actions = webdriver.ActionChains(self.driver)
-        actions.w3c_actions.pointer_action.move_to_location(0, 0)  # type: ignore[no-untyped-call]
+        actions.w3c_actions.pointer_action.move_to_location(0, 0)
         actions.perform()
 
     def type(self, *keys: str) -> None:
@@ -62,7 +62,7 @@ class Browser:
 
     def complaints(self) -> list[str]:
         """What the console says: errors, and whatever the page was not allowed to load."""
-        return [entry["message"] for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
+        return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def texts(self, selector: str) -> list[str]:
         """The texts of the elements that a selector finds."""

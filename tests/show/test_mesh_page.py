@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.meshes import CASES, mesh_of
+from tests.meshes import CASES, mesh_of, ranks_of
 from twinkle import DeviceMesh
 from twinkle.errors import MeshError
 from twinkle.show.answers import group_axes
@@ -55,7 +55,7 @@ def lit(browser: Browser) -> dict[int, str]:
 @pytest.mark.parametrize("mesh", [mesh for _, mesh in MESHES], ids=[name for name, _ in MESHES])
 def test_the_page_knows_of_every_rank_what_the_mesh_knows(chromium: Browser, mesh: DeviceMesh) -> None:
     chromium.open(mesh_page(mesh, batch=11))
-    ranks = mesh.mesh.ravel().tolist()
+    ranks = ranks_of(mesh)
     outside = [rank for rank in range(max(ranks) + 3) if rank not in mesh]
     found: Any = chromium.run(MODEL, ranks + outside)
     assert found[len(ranks) :] == [None] * len(outside)
@@ -205,7 +205,9 @@ cells.forEach((cell, place) => {
     contrasts.push(contrast(fill(text), fill(cell.querySelector("rect"))));
   }
 });
-for (const text of document.querySelectorAll("svg text.text, svg text.soft")) contrasts.push(contrast(fill(text), paper));
+for (const text of document.querySelectorAll("svg text.text, svg text.soft")) {
+  contrasts.push(contrast(fill(text), paper));
+}
 for (const text of document.querySelectorAll("h1, p, button, label, .name")) {
   const style = getComputedStyle(text);
   contrasts.push(contrast(style.color, text.tagName === "BUTTON" ? style.backgroundColor : paper));

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.meshes import meshes
+from tests.meshes import meshes, ranks_of
 from twinkle import DeviceMesh
 from twinkle.errors import MeshError
 from twinkle.show.nodes import Span, node_count, per_node, span
@@ -16,10 +16,10 @@ from twinkle.show.nodes import Span, node_count, per_node, span
 def test_a_span_is_what_counting_the_nodes_of_every_group_gives(
     mesh: DeviceMesh, per: int, data: st.DataObject
 ) -> None:
-    axes = data.draw(st.lists(st.sampled_from(mesh.mesh_dim_names), unique=True))
+    axes = data.draw(st.lists(st.sampled_from(mesh.mesh_dim_names or ()), unique=True))
     counts = [len({rank // per for rank in group}) for group in mesh.groups(axes).tolist()]
     assert span(mesh, axes, per) == Span(min(counts), max(counts))
-    assert node_count(mesh, per) == len({rank // per for rank in mesh.mesh.ravel().tolist()})
+    assert node_count(mesh, per) == len({rank // per for rank in ranks_of(mesh)})
 
 
 def test_ulysses_peers_are_counted_too() -> None:

@@ -146,7 +146,7 @@ def _read_json(path: Path) -> Any:
 
 def _read_yaml(path: Path) -> Any:
     try:
-        import yaml  # type: ignore[import-untyped]
+        import yaml
     except ModuleNotFoundError:
         raise InputError(f"{path}: reading YAML needs PyYAML: pip install 'twinkle-mesh[cli]'") from None
     try:

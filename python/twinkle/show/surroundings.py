@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import TwinkleError
 from twinkle.platform.binding import device_name, own_index, own_record
-from twinkle.platform.families import FAMILIES, Family, detect_family
+from twinkle.platform.detection import detect_family
+from twinkle.platform.families import FAMILIES, Family
 from twinkle.platform.launchers import FIELDS
 from twinkle.platform.visible import visible_devices
 from twinkle.show.table import plain, table, wrapped
