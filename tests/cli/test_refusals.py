@@ -33,6 +33,7 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     "names without a file": (("mesh", "--tp", 2, "--names", "dp"), "--names is for a table of ranks in --mesh FILE"),
     "a missing file": (("mesh", "--mesh", "missing.json"), "missing.json: No such file or directory"),
     "another kind of file": (("mesh", "--mesh", "mesh.toml"), "mesh.toml: a file is named .json, .yaml, .yml or .npy"),
+    "an empty spec": ((*FLOW, "--from", ""), "--from is empty; give axes and sizes"),
     "a spec without a size": ((*FLOW, "--from", "dp=4,tp"), "--from 'dp=4,tp': 'tp' is not an axis and its size"),
     "a spec with a name twice": ((*FLOW, "--from", "dp=4,dp=2"), "--from 'dp=4,dp=2': dp is given twice"),
     "a spec with an unknown axis": ((*FLOW, "--from", "qq=4"), "qq"),

@@ -13,7 +13,7 @@ from tests.support import cases
 from twinkle import DeviceMesh
 from twinkle.errors import PlanError
 from twinkle.plan import Layout
-from twinkle.show.flow import Side, about_flow, flow_text, moves_between
+from twinkle.show.flow import Moves, Side, about_flow, flow_text
 
 FLOWS = cases("plan")["flow"]
 
@@ -35,12 +35,23 @@ def test_the_moves_are_the_handed_ones(case: dict[str, Any]) -> None:
 
 @given(st.integers(0, 60), meshes(), meshes())
 def test_moves_one_by_one_are_those_of_the_plan(batch: int, source: DeviceMesh, target: DeviceMesh) -> None:
-    found = [
-        [move.source, move.source_start, move.target, move.target_start, len(move.rows)]
-        for move in moves_between(batch, Side(source), Side(target))
-    ]
+    moves = Moves(batch, Side(source), Side(target))
+    found = [[move.source, move.source_start, move.target, move.target_start, len(move.rows)] for move in moves]
     layouts = [Layout.even(batch, mesh.data_world_size) for mesh in (source, target)]
     assert found == layouts[0].reshard(layouts[1]).tolist()
+    assert len(moves) == len(found)
+    assert not found or list(moves)[-1] == moves.last
+
+
+@given(st.integers(0, 10**4), st.integers(1, 3000), st.integers(1, 3000))
+def test_moves_are_counted_without_being_walked(batch: int, source: int, target: int) -> None:
+    moves = Moves(batch, Side(DeviceMesh.from_sizes(dp_size=source)), Side(DeviceMesh.from_sizes(dp_size=target)))
+    assert len(moves) == len(Layout.even(batch, source).reshard(Layout.even(batch, target)))
+
+
+def test_a_flow_of_a_trillion_rows_is_told_at_once() -> None:
+    source, target = Side(DeviceMesh.from_axes({"dp": 2**40})), Side(DeviceMesh.from_axes({"dp": 2**39, "tp": 2}))
+    assert f"... {2**40 - 24} more moves" in flow_text(2**42, source, target)
 
 
 @given(meshes(), st.sampled_from(["pp_last", "pp_first", "any", "all"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.meshes import meshes, ranks_of
@@ -22,10 +22,14 @@ def test_a_span_is_what_counting_the_nodes_of_every_group_gives(
     assert node_count(mesh, per) == len({rank // per for rank in ranks_of(mesh)})
 
 
-def test_ulysses_peers_are_counted_too() -> None:
-    mesh = DeviceMesh.from_sizes(fsdp_size=6, dp_size=2, ulysses_size=4)
-    counts = [len({rank // 5 for rank in group}) for group in mesh.groups("ulysses").tolist()]
-    assert span(mesh, "ulysses", 5) == Span(min(counts), max(counts))
+@given(
+    st.integers(1, 8), st.integers(1, 8), st.integers(1, 16), st.permutations(["dp", "fsdp", "tp"]), st.integers(1, 9)
+)
+def test_ulysses_peers_are_counted_too(dp: int, fsdp: int, peers: int, order: list[str], per: int) -> None:
+    assume(dp * fsdp % peers == 0)
+    mesh = DeviceMesh.from_sizes(fsdp_size=fsdp, dp_size=dp, tp_size=2, ulysses_size=peers, order=order)
+    counts = [len({rank // per for rank in group}) for group in mesh.groups("ulysses").tolist()]
+    assert span(mesh, "ulysses", per) == Span(min(counts), max(counts))
 
 
 def test_huge_meshes_are_counted_without_being_listed() -> None:
@@ -33,6 +37,8 @@ def test_huge_meshes_are_counted_without_being_listed() -> None:
     assert span(mesh, "tp", 8) == Span(1, 1)
     assert span(mesh, "dp", 8) == Span(2**37, 2**37)
     assert node_count(mesh, 16) == 2**36
+    sequence = DeviceMesh.from_sizes(dp_size=2**37, tp_size=8, ulysses_size=4)
+    assert span(sequence, "ulysses", 8) == Span(4, 4)
 
 
 @pytest.mark.parametrize("wrong", [0, -1, True, 1.5, "8"])

@@ -57,6 +57,8 @@ def side_of_words(text: str, what: str) -> Side:
     from twinkle.mesh import DeviceMesh
     from twinkle.show.flow import Side
 
+    if not text.strip():
+        raise InputError(f"{what} is empty; give axes and sizes, such as dp=4,tp=2, or a file")
     if "=" not in text:
         return Side(mesh_of_file(text))
     sizes: dict[str, int] = {}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from twinkle.show.answers import refuse_long
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -32,7 +34,8 @@ def print_json(answer: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no word for: sequences become lists, mappings objects."""
+    """What JSON has no word for: sequences become lists, up to the longest that is made, mappings objects."""
+    refuse_long(len(value), "entries of a list")
     return dict(value) if hasattr(value, "keys") else list(value)
 
 

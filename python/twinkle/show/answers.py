@@ -21,8 +21,12 @@ __all__ = [
     "group_axes",
     "groups_along",
     "listed_groups",
+    "refuse_long",
     "shares_refused",
 ]
+
+#: Above so many ranks an array is quicker than groups one by one, although NumPy has to be loaded first.
+_LOADING_PAYS = 2**16
 
 
 def group_axes(mesh: DeviceMesh) -> list[str]:
@@ -202,14 +206,17 @@ class Shares:
 
 def listed_groups(mesh: DeviceMesh, axes: str | Sequence[str]) -> list[list[int]]:
     """All groups along these axes as lists, as `mesh.groups(axes).tolist()`; refused above 2**24 ranks."""
-    _refuse_long(mesh.world_size, "ranks")
+    refuse_long(mesh.world_size, "ranks")
+    if mesh.world_size > _LOADING_PAYS:
+        listed: list[list[int]] = mesh.groups(axes).tolist()
+        return listed
     return list(map(list, groups_along(mesh, axes)))
 
 
 def about_slices(mesh: DeviceMesh, batch: int) -> dict[str, Any]:
     """The rows of every data rank, as `mesh.slices(batch).tolist()`, and whom they are collected from."""
     shares = Shares(mesh)
-    _refuse_long(len(shares), "data ranks")
+    refuse_long(len(shares), "data ranks")
     return {
         "batch": batch,
         "data_world_size": len(shares),
@@ -218,6 +225,7 @@ def about_slices(mesh: DeviceMesh, batch: int) -> dict[str, Any]:
     }
 
 
-def _refuse_long(count: int, what: str) -> None:
+def refuse_long(count: int, what: str) -> None:
+    """Refuses a list that would be longer than the cap, before it is made."""
     if count > LIST_CAP:
         raise MeshError(f"{count} {what} are more than the {LIST_CAP} (2**24) a list may have", count=count)

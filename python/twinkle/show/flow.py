@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import MeshError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from twinkle.mesh import DeviceMesh
     from twinkle.plan import CollectFrom
 
-__all__ = ["Move", "Side", "about_flow", "flow_text", "moves_between"]
+__all__ = ["Move", "Moves", "Side", "about_flow", "flow_text"]
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,62 @@ def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
-def moves_between(batch: int, source: Side, target: Side) -> Iterator[Move]:
-    """What `Layout.even(...).reshard(...)` answers, one move at a time, in the order of the rows."""
-    here, there = 0, 0
-    while here < len(source.shares) and there < len(target.shares):
-        (start, stop), (other_start, other_stop) = source.shares.rows(batch, here), target.shares.rows(batch, there)
+class Moves:
+    """What `Layout.even(...).reshard(...)` answers, in the order of the rows: counted at once, walked one by one."""
+
+    def __init__(self, batch: int, source: Side, target: Side) -> None:
+        self.batch, self.shares = batch, (source.shares, target.shares)
+
+    def __len__(self) -> int:
+        if not self.batch:
+            return 0
+        here, there = (_borders(self.batch, len(shares)) for shares in self.shares)
+        common = sum(_common(one, other) for one in here for other in there)
+        return 1 + sum(map(len, (*here, *there))) - common
+
+    def __iter__(self) -> Iterator[Move]:
+        source, target = self.shares
+        here = there = 0
+        while here < len(source) and there < len(target):
+            move = self._move(here, there)
+            if move.rows:
+                yield move
+            stop, other_stop = source.rows(self.batch, here)[1], target.rows(self.batch, there)[1]
+            here, there = here + (stop <= other_stop), there + (other_stop <= stop)
+
+    @property
+    def last(self) -> Move:
+        """The move of the last row."""
+        return self._move(*(min(len(shares), max(self.batch, 1)) - 1 for shares in self.shares))
+
+    def _move(self, here: int, there: int) -> Move:
+        (start, stop), (other_start, other_stop) = (
+            shares.rows(self.batch, shard) for shares, shard in zip(self.shares, (here, there), strict=True)
+        )
         rows = range(max(start, other_start), min(stop, other_stop))
-        if rows:
-            yield Move(rows, here, rows.start - start, there, rows.start - other_start)
-        here, there = here + (stop <= other_stop), there + (other_stop <= stop)
+        return Move(rows, here, rows.start - start, there, rows.start - other_start)
+
+
+def _borders(batch: int, shards: int) -> list[range]:
+    """Where one shard's rows end and the next one's begin: the larger shares come first."""
+    size, larger = divmod(batch, shards)
+    if not size:
+        return [range(1, batch)]
+    return [range(size + 1, larger * (size + 1) + 1, size + 1), range(larger * (size + 1) + size, batch, size)]
+
+
+def _common(one: range, other: range) -> int:
+    """How many numbers two ascending ranges share."""
+    shared = gcd(one.step, other.step)
+    if not one or not other or (other.start - one.start) % shared:
+        return 0
+    step = one.step // shared * other.step
+    turns = (other.start - one.start) // shared * pow(one.step // shared, -1, other.step // shared)
+    first = one.start + one.step * (turns % (other.step // shared))
+    low, high = max(one.start, other.start), min(one[-1], other[-1])
+    # The first common number that neither range begins after.
+    first += max(0, -((first - low) // step)) * step
+    return max(0, (high - first) // step + 1)
 
 
 def about_flow(batch: int, source: Side, target: Side, collect_from: CollectFrom = "pp_last") -> dict[str, Any]:
@@ -125,5 +172,6 @@ def flow_text(
             folded(target.workers(move.target), pieces=3),
         ]
 
-    rows = some_rows(moves_between(batch, source, target), row, "moves", everything=everything)
+    moves = Moves(batch, source, target)
+    rows = some_rows(moves, row, what="moves", count=len(moves), last=moves.last, everything=everything)
     return "\n".join([*lines, "", table(headings, rows, width=width, right=" rr rr")])

@@ -7,7 +7,7 @@ from html import escape
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from twinkle.show.flow import Move, Side, moves_between
+from twinkle.show.flow import Move, Moves, Side
 from twinkle.show.fold import folded
 from twinkle.show.page import asset, filled
 from twinkle.show.svg import COLOURS
@@ -95,7 +95,7 @@ def flow_svg(batch: int, source: Side, target: Side, *, collect_from: CollectFro
 
 
 def _shown_moves(batch: int, source: Side, target: Side) -> list[Move]:
-    moves = moves_between(batch, source, target)
+    moves = Moves(batch, source, target)
     return list(takewhile(lambda move: move.source < _SHOWN and move.target < _SHOWN, moves))
 
 

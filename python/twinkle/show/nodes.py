@@ -57,13 +57,31 @@ _Steps = list[tuple[int, int]]
 
 def _steps(mesh: DeviceMesh, axes: tuple[str, ...]) -> tuple[_Steps, _Steps] | None:
     """The sizes and strides inside the groups and between them; None where groups have no common equation."""
-    if mesh.strides is None or any(name not in (mesh.mesh_dim_names or ()) for name in axes):
+    names, strides = mesh.mesh_dim_names or (), mesh.strides
+    if strides is None:
         return None
+    steps = {name: (size, stride) for name, size, stride in zip(names, mesh.shape, strides, strict=True)}
+    if axes == ("ulysses",) and "ulysses" not in names:
+        return _overlaid(steps, mesh.ulysses_size or 1)
+    if any(name not in steps for name in axes):
+        return None
+    return [steps[name] for name in axes], [step for name, step in steps.items() if name not in axes]
+
+
+def _overlaid(steps: dict[str, tuple[int, int]], peers: int) -> tuple[_Steps, _Steps] | None:
+    """The steps of ulysses peers, who follow each other along fsdp, then dp; None where they end inside an axis."""
     own: _Steps = []
-    others: _Steps = []
-    for name, size, stride in zip(mesh.mesh_dim_names or (), mesh.shape, mesh.strides, strict=True):
-        (own if name in axes else others).append((size, stride))
-    return own, others
+    others = dict(steps)
+    for name in ("fsdp", "dp"):
+        size, stride = steps.get(name, (1, 0))
+        part = gcd(size, peers)
+        if part not in (size, peers):
+            return None
+        if part > 1:
+            own.append((part, stride))
+            others[name] = (size // part, stride * part)
+            peers //= part
+    return own, list(others.values())
 
 
 def _residues(starts: set[int], steps: _Steps, modulus: int) -> set[int]:

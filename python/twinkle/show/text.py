@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from twinkle.show.answers import Shares, about_mesh, about_rank, groups_along
+from twinkle.show.answers import Shares, about_mesh, about_rank, groups_along, refuse_long
 from twinkle.show.fold import folded
 from twinkle.show.table import table, wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from twinkle.mesh import DeviceMesh
 
@@ -93,8 +92,12 @@ def groups_text(mesh: DeviceMesh, axes: Sequence[str], *, everything: bool = Fal
     """The groups along some axes, a line each, the middle ones left out where there are many."""
     groups = groups_along(mesh, axes)
     count, size = len(groups), len(groups[0])
-    lines = [f"{'+'.join(axes)}: {_counted(count, 'group')} of {_counted(size, 'rank')}", ""]
-    rows = some_rows(range(count), lambda number: [number, folded(groups[number])], "groups", everything=everything)
+    lines = [f"{'+'.join(axes) or 'no axis'}: {_counted(count, 'group')} of {_counted(size, 'rank')}", ""]
+
+    def row(number: int) -> list[object]:
+        return [number, folded(groups[number])]
+
+    rows = some_rows(range(count), row, what="groups", count=count, last=count - 1, everything=everything)
     return "\n".join([*lines, table(["group", "ranks"], rows, width=width, right="r")])
 
 
@@ -112,7 +115,7 @@ def slices_text(mesh: DeviceMesh, batch: int, *, everything: bool = False, width
     if batch < count:
         lines[1:1] = wrapped(f"warning: data ranks {batch} to {count - 1} get no row", width)
     headings = ["data rank", "rows", "count", "ranks", "collected from"]
-    rows = some_rows(range(count), row, "data ranks", everything=everything)
+    rows = some_rows(range(count), row, what="data ranks", count=count, last=count - 1, everything=everything)
     return "\n".join([*lines, table(headings, rows, width=width, right="r r r")])
 
 
@@ -125,24 +128,17 @@ def rows_in(rows: Sequence[int]) -> str:
 
 
 def some_rows(
-    items: Sequence[Item] | Iterator[Item], row: Callable[[Item], list[object]], what: str, *, everything: bool
+    items: Iterable[Item], row: Callable[[Item], list[object]], *, what: str, count: int, last: Item, everything: bool
 ) -> Iterator[list[object] | str]:
     """The rows of a table; of many items the first and the last, with a line that says how many are left out."""
     if everything:
+        refuse_long(count, what)
+    if everything or count <= SHOWN:
         yield from map(row, items)
         return
-    shown = list(islice(items, SHOWN))
-    if isinstance(items, Sequence):
-        # A sequence is not walked to find its end.
-        left, last = max(len(items) - SHOWN, 0), items[-1:]
-    else:
-        left, last = 0, []
-        for item in items:
-            left, last = left + 1, [item]
-    yield from map(row, shown[:-1] if left else shown)
-    if left:
-        yield f"... {left} more {what}, all of them with --all ..."
-        yield from map(row, last)
+    yield from map(row, islice(items, SHOWN - 1))
+    yield f"... {count - SHOWN} more {what}, all of them with --all ..."
+    yield row(last)
 
 
 def _counted(number: int, what: str) -> str:
