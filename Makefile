@@ -8,16 +8,16 @@ SHELL := /bin/bash
 
 # Extras that `make demo` needs beside NumPy, and those that everything else needs (comma-separated).
 DEMO_EXTRAS :=
-DEV_EXTRAS := cli,ray,torch
+DEV_EXTRAS := cli,docs,ray,torch
 # Debian packages, each with a command that shows it is there; `package:` asks dpkg.
 BUILD_PACKAGES := build-essential:cc
-TEST_PACKAGES := openmpi-bin:mpirun
+TEST_PACKAGES := openmpi-bin:mpirun chromium:chromium chromium-driver:chromedriver
 
 VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 PY := $(BIN)/python
-PYTHON_FOLDERS := $(wildcard python/twinkle tests benches examples tools)
+PYTHON_FOLDERS := $(wildcard python/twinkle tests benches docs examples tools)
 RUST_FILES := $(shell find rust -name '*.rs') Cargo.toml Cargo.lock rust/python/Cargo.toml
 
 # What is installed depends on these files only: the same sum, nothing to install.
@@ -33,7 +33,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 unexport PYTHONPATH PYTHONHOME
 
-.PHONY: help demo dev check test test-long test-oldest bench fmt stubs wheel sdist clean test-packages
+.PHONY: help demo dev check test test-long test-oldest bench docs fmt stubs wheel sdist clean test-packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -71,6 +71,10 @@ bench: dev ## criterion and pytest-benchmark, then the table of ratios in benche
 	$(PY) -m pytest benches --benchmark-enable --benchmark-disable-gc --benchmark-columns=median,iqr,rounds \
 		--benchmark-json=target/python-benches.json
 	$(PY) benches/ratios.py --write target/python-benches.json target/criterion
+
+docs: dev ## the documentation, into site/
+	$(PY) docs/drawings.py
+	$(PY) -m sphinx -W --keep-going -b html docs site
 
 fmt: dev ## format Rust and Python
 	cargo fmt --all

@@ -379,6 +379,28 @@ class DeviceMesh(WithTorch):
 
         return explain(self, rank)
 
+    # Pictures.
+
+    def to_svg(
+        self,
+        *,
+        color_by: str | None = None,
+        nproc_per_node: int | None = None,
+        limit: int = 1024,
+        dark: bool = False,
+    ) -> str:
+        """A picture of the mesh as an SVG text: its ranks in a grid, boxed by pipeline stage and, when told, by node.
+
+        `color_by` is an axis, or `'data'` for the data rank; left out it is tp, or the innermost axis. Rank r is on
+        node `r // nproc_per_node`. Beyond about `limit` ranks the picture counts those it leaves out.
+        """
+        from twinkle.show.svg import to_svg
+
+        return to_svg(self, color_by=color_by, nproc_per_node=nproc_per_node, limit=limit, dark=dark)
+
+    def _repr_html_(self) -> str:
+        return f'<div style="overflow-x:auto">{self.to_svg()}</div>'
+
     # Derived meshes.
 
     def submesh(self, axes: str | Sequence[str], rank: int | None = None) -> DeviceMesh:
