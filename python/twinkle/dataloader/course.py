@@ -17,9 +17,9 @@ __all__ = ["Course", "course_named", "course_of"]
 class Course(NamedTuple):
     """How a batch is made of a source: `lanes` shards of it side by side, `each` rows of every one.
 
-    With one lane a batch is simply the next rows. With more, batch row p comes from lane `p // each`, whatever the number of
-    data ranks is, so a rank opens only the lanes of its share. `split` is the number of data ranks that the source was cut
-    for by its owner, 0 where it was not.
+    With one lane a batch is simply the next rows. With more, batch row p comes from lane `p // each`, whatever the
+    number of data ranks is, so a rank opens only the lanes of its share. `split` is the number of data ranks that the
+    source was cut for by its owner, 0 where it was not.
     """
 
     lanes: int

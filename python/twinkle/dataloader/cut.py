@@ -153,5 +153,6 @@ def dropped_words(rows: int, cut: Cut) -> str:
     """What to say when a last batch is too short to be kept."""
     return (
         f"the last {rows} rows of the epoch are dropped on all ranks: a batch needs {cut.least} rows "
-        f"(min_batch_size={cut.min_batch_size or None}, {cut.shards} data ranks, groups of {cut.group}); tail='pad' keeps them"
+        f"(min_batch_size={cut.min_batch_size or None}, {cut.shards} data ranks, groups of {cut.group}); tail='pad' "
+        "keeps them"
     )

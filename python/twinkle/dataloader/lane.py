@@ -89,8 +89,8 @@ class Lane:
 def as_only_worker() -> Iterator[None]:
     """While a source is read it sees no torch worker but the first of one.
 
-    A source that shares its rows out among the workers would be cut twice: every worker reads the whole source and takes
-    every so-many-th batch of it, so that rows depend on no number of workers.
+    A source that shares its rows out among the workers would be cut twice: every worker reads the whole source and
+    takes every so-many-th batch of it, so that rows depend on no number of workers.
     """
     from torch.utils.data import get_worker_info
 
@@ -98,10 +98,15 @@ def as_only_worker() -> Iterator[None]:
     if info is None:
         yield
         return
-    facts = vars(info)
-    before = facts["id"], facts["num_workers"]
-    facts["id"], facts["num_workers"] = 0, 1
+    before = {"id": info.id, "num_workers": info.num_workers}
+    _rewrite(info, {"id": 0, "num_workers": 1})
     try:
         yield
     finally:
-        facts["id"], facts["num_workers"] = before
+        _rewrite(info, before)
+
+
+def _rewrite(info: object, facts: dict[str, int]) -> None:
+    # Frozen, and there is no other way to tell a source in a worker that it is alone.
+    for name, value in facts.items():
+        object.__setattr__(info, name, value)

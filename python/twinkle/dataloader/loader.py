@@ -35,8 +35,8 @@ __all__ = ["DataLoader", "Step"]
 class Step(NamedTuple):
     """A batch and where it belongs: what a remote layer needs to hand it over in shards.
 
-    `layout` says which rows of the global batch sit in which shard. `shard` is the one that `batch` holds; None where it holds
-    the whole global batch, of which `layout.take(batch, d)` is the share of data rank d.
+    `layout` says which rows of the global batch sit in which shard. `shard` is the one that `batch` holds; None where
+    it holds the whole global batch, of which `layout.take(batch, d)` is the share of data rank d.
     """
 
     batch: Any
@@ -57,24 +57,27 @@ class DataLoader:
     """Batches of a data set for this process's data rank, on torch's own DataLoader.
 
     `batch_size` is the *global* batch; each data rank gets an even share of it, replicas (tensor, pipeline, context and
-    ulysses peers) get the same rows with the same random numbers. The order depends on `seed` and the epoch only, and so do
-    the random numbers that a row or `collate_fn` draws: not on the number of workers, on a restart, or on the rank.
+    ulysses peers) get the same rows with the same random numbers. The order depends on `seed` and the epoch only, and
+    so do the random numbers that a row or `collate_fn` draws: not on the number of workers, on a restart, or on the
+    rank.
 
-    Iterating goes through one epoch and moves on to the next; `set_epoch` chooses one. `state_dict()` is one cursor in samples,
-    the same on every rank, that `load_state_dict` continues on any number of data ranks and workers. An iteration that is
-    abandoned is forgotten: the next one begins its epoch again, unless a state is loaded.
+    Iterating goes through one epoch and moves on to the next; `set_epoch` chooses one. `state_dict()` is one cursor in
+    samples, the same on every rank, that `load_state_dict` continues on any number of data ranks and workers. An
+    iteration that is abandoned is forgotten: the next one begins its epoch again, unless a state is loaded.
 
     - `device_mesh=None` is the mesh of `twinkle.initialize`, or none outside any job.
-    - `tail` is what becomes of a last short batch: `'keep'` yields it if it has at least `min_batch_size` rows and `group` for
-      every data rank, else drops it on all ranks with a warning; `'drop'` drops it; `'pad'` repeats rows until all shares
-      have one size, and `is_pad` marks them. `len()` counts what is yielded.
+    - `tail` is what becomes of a last short batch: `'keep'` yields it if it has at least `min_batch_size` rows and
+      `group` for every data rank, else drops it on all ranks with a warning; `'drop'` drops it; `'pad'` repeats rows
+      until all shares have one size, and `is_pad` marks them. `len()` counts what is yielded.
     - `group=k` keeps k neighbouring rows together, shuffled or not.
-    - A bad row is one that raises or is None. With `max_bad` above 0 another row is drawn for it, alike on all replicas, with at
-      most `max_retries` tries; more than `max_bad` of them in a data rank, loaded ones counted, end the run.
-    - `batch_sampler=` takes the place of `batch_size`, `sampler=` that of `shuffle`. `torch_kwargs` go to torch's loader:
-      `num_workers`, `pin_memory`, `persistent_workers`, `prefetch_factor`, `worker_init_fn`, `timeout` and the like.
-    - An iterable data set is read by every rank from its beginning, by position; where it offers shards (`num_shards` and
-      `shard(num_shards=, index=)`) and a process group connects the ranks, each rank opens only its own.
+    - A bad row is one that raises or is None. With `max_bad` above 0 another row is drawn for it, alike on all
+      replicas, with at most `max_retries` tries; more than `max_bad` of them in a data rank, loaded ones counted, end
+      the run.
+    - `batch_sampler=` takes the place of `batch_size`, `sampler=` that of `shuffle`. `torch_kwargs` go to torch's
+      loader: `num_workers`, `pin_memory`, `persistent_workers`, `prefetch_factor`, `worker_init_fn`, `timeout` and the
+      like.
+    - An iterable data set is read by every rank from its beginning, by position; where it offers shards (`num_shards`
+      and `shard(num_shards=, index=)`) and a process group connects the ranks, each rank opens only its own.
 
     On a Ray driver, and in a component of one worker, batches are whole global ones; `steps()` adds their layout.
 
@@ -116,7 +119,9 @@ class DataLoader:
         self.max_bad = whole(max_bad, "max_bad", PlanError)
         self.max_retries = whole(max_retries, "max_retries", PlanError)
         self.batch_size = None if batch_size is None else whole(batch_size, "batch_size", PlanError, least=1)
-        self.min_batch_size = 0 if min_batch_size is None else whole(min_batch_size, "min_batch_size", PlanError, least=1)
+        self.min_batch_size = (
+            0 if min_batch_size is None else whole(min_batch_size, "min_batch_size", PlanError, least=1)
+        )
         self._check_sizes()
         self.device_mesh = mesh_of(device_mesh)
         self._place = place_of(self.device_mesh)
@@ -133,12 +138,13 @@ class DataLoader:
         #: The layout of the batch that was delivered last.
         self.layout: Layout | None = None
         self._tickets = _Tickets()
-        # Its own generator: beginning an epoch takes nothing from the global one, and worker seeds are those of the replicas.
+        # Its own generator: beginning an epoch takes nothing from the global one, and worker seeds are those of the
+        # replicas.
         self._generator = torch.Generator()
         self._torch: TorchLoader[Any] = TorchLoader(
             self._reader,  # type: ignore[arg-type]
             batch_sampler=self._tickets,  # type: ignore[arg-type]
-            collate_fn=as_is,
+            collate_fn=as_is,  # type: ignore[arg-type]
             generator=self._generator,
             **keywords,
         )
@@ -149,10 +155,16 @@ class DataLoader:
         if (batch_size is None) == (self.batch_sampler is None):
             given = "neither" if batch_size is None else f"both, batch_size={batch_size!r}"
             raise PlanError(f"give exactly one of batch_size (of the global batch) and batch_sampler, not {given}")
-        ordering = {"shuffle": shuffle, "sampler": self.sampler is not None, "batch_sampler": self.batch_sampler is not None}
+        ordering = {
+            "shuffle": shuffle,
+            "sampler": self.sampler is not None,
+            "batch_sampler": self.batch_sampler is not None,
+        }
         named = [name for name, given in ordering.items() if given]
         if self._is_stream and named:
-            raise PlanError(f"a {type(self.dataset).__name__} is a stream, which comes in its own order; leave out {named}")
+            raise PlanError(
+                f"a {type(self.dataset).__name__} is a stream, which comes in its own order; leave out {named}"
+            )
         if len(named) > 1:
             raise PlanError(f"{named} each say the order of the rows; give one of them")
 
@@ -170,7 +182,14 @@ class DataLoader:
             self._course = course_of(self.dataset, self.batch_size, self._place, self.group)
             sized = hasattr(self.dataset, "__len__") and not self._course.split and self._course.lanes == 1
             self._rows = rows_in(self.dataset) if sized else None
-            return StreamReader(self.dataset, self.collate_fn, self.batch_size, self._setting.cut, limits, self._place)
+            return StreamReader(
+                self.dataset,
+                self.collate_fn,
+                batch_size=self.batch_size,
+                cut=self._setting.cut,
+                limits=limits,
+                shard=self._place.shard,
+            )
         order = order_of(
             self.dataset,
             sampler=self.sampler,
@@ -195,7 +214,8 @@ class DataLoader:
         now = place_of(self.device_mesh)
         if now != self._place:
             raise PlanError(
-                f"this loader was made for data rank {self._place.shard}, but this process is data rank {now.shard}; make it in "
+                f"this loader was made for data rank {self._place.shard}, but this process is data rank {now.shard}; "
+                "make it in "
                 "the process that reads from it",
                 made_for=self._place.shard,
                 now=now.shard,
@@ -219,7 +239,7 @@ class DataLoader:
                     "torch.distributed is initialised"
                 )
             course = self._course._replace(apart=bool(self._course.split) or (self._course.lanes > 1 and connected))
-            return StreamRun(self._setting, self._reader, epoch, start, course, self._rows)
+            return StreamRun(self._setting, self._reader, epoch, start, course=course, rows=self._rows)
         declared = getattr(self.batch_sampler, "batch_size", None)
         grid = grid_of(self._reader.order, epoch, self.batch_size, declared, self._setting.cut)
         return RowRun(self._setting, self._reader, epoch, start, grid)
@@ -249,7 +269,8 @@ class DataLoader:
             if key not in self._mended:
                 self._mended[key] = Mended(run.epoch, self._place.shard or 0, replaced)
                 warnings.warn(
-                    f"row {replaced.row!r} at position {replaced.position} of epoch {run.epoch} is bad or stands beside a bad one "
+                    f"row {replaced.row!r} at position {replaced.position} of epoch {run.epoch} is bad or stands "
+                    "beside a bad one "
                     f"in its group; row {replaced.by!r} comes in its place",
                     stacklevel=4,
                 )
@@ -264,7 +285,10 @@ class DataLoader:
             self._cursor = Cursor(run.epoch + 1, 0) if arrival.last else Cursor(run.epoch, arrival.stop)
 
     def __len__(self) -> int:
-        """How many batches the iteration that is going on, or else the next one, yields; TypeError for a stream without one."""
+        """How many batches the iteration that is going on, or else the next one, yields.
+
+        TypeError for a stream whose source has no length.
+        """
         if isinstance(self._run, RowRun):
             return len(self._run)
         epoch, start = self._cursor if self._resumed else Cursor(self._cursor.epoch, 0)
@@ -303,9 +327,10 @@ class DataLoader:
             self._move(Cursor(number, 0))
 
     def state_dict(self) -> dict[str, Any]:
-        """The cursor behind the batch delivered last, the same on every rank, as plain data; batches in flight do not count.
+        """The cursor behind the batch delivered last, the same on every rank, as plain data.
 
-        `replaced` lists the bad rows that this data rank has met; nothing depends on it but the count for `max_bad`.
+        Batches that workers have read ahead do not count. `replaced` lists the bad rows that this data rank has met;
+        nothing depends on it but the count for `max_bad`.
         """
         return states.written(
             self._cursor, self._identity(self._cursor.epoch), self.batch_size, self.tail, list(self._mended.values())
@@ -318,7 +343,8 @@ class DataLoader:
         """
         cursor, identity, mended = states.read(state, self.group)
         course = course_named(identity.order, self._course, self.dataset) if self._is_stream else None
-        states.same(identity, self._identity(cursor.epoch)._replace(**({"order": course.name} if course else {})))
+        own = self._identity(cursor.epoch)
+        states.same(identity, own if course is None else own._replace(order=course.name))
         if course is not None:
             self._check_course(course, cursor.next_row)
             self._course = course
@@ -328,7 +354,11 @@ class DataLoader:
     @property
     def consumed_train_samples(self) -> int:
         """The rows delivered since the beginning of epoch 0, rows that are dropped at the end of epochs not counted."""
-        return self._cursor.epoch * self._rows_per_epoch() + self._cursor.next_row if self._cursor.epoch else self._cursor.next_row
+        return (
+            self._cursor.epoch * self._rows_per_epoch() + self._cursor.next_row
+            if self._cursor.epoch
+            else self._cursor.next_row
+        )
 
     def get_state(self) -> dict[str, Any]:
         """`state_dict()`, with `consumed_train_samples` where the length of an epoch is known."""
@@ -338,7 +368,7 @@ class DataLoader:
         return state
 
     def skip_consumed_samples(self, consumed_train_samples: int) -> None:
-        """Moves the cursor behind that many rows, counted from the beginning of epoch 0. Of map-style data none is read."""
+        """Moves the cursor behind that many rows, counted from the beginning of epoch 0; map-style data reads none."""
         consumed = whole(consumed_train_samples, "consumed_train_samples", PlanError)
         if consumed % self.group:
             raise PlanError(
@@ -351,7 +381,9 @@ class DataLoader:
             return
         rows = self._rows_per_epoch()
         if not rows and consumed:
-            raise PlanError(f"an epoch yields no rows, so {consumed} samples cannot have been consumed", samples=consumed)
+            raise PlanError(
+                f"an epoch yields no rows, so {consumed} samples cannot have been consumed", samples=consumed
+            )
         self._move(Cursor(*divmod(consumed, rows)) if rows else Cursor(0, 0))
 
     def resume_from_checkpoint(self, consumed_train_samples: int) -> None:
@@ -373,7 +405,8 @@ class DataLoader:
     def _check_course(self, course: Any, next_row: int) -> None:
         if (course.lanes > 1 or course.split) and next_row % self.batch_size:  # type: ignore[operator]
             raise PlanError(
-                f"row {next_row} is inside a batch of {self.batch_size} rows, and this stream is read from several shards at once: "
+                f"row {next_row} is inside a batch of {self.batch_size} rows, and this stream is read from several "
+                "shards at once: "
                 "it can be continued only between batches",
                 next_row=next_row,
                 batch_size=self.batch_size,

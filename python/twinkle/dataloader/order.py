@@ -65,7 +65,8 @@ class Permuted:
         """The rows at these positions, each in constant time."""
         group = self._group
         if group == 1:
-            return permuted(self._seed, epoch, self._rows, start, stop).tolist()
+            rows: list[int] = permuted(self._seed, epoch, self._rows, start, stop).tolist()
+            return rows
         first = start // group
         groups = permuted(self._seed, epoch, self._rows // group, first, -(-stop // group)).tolist()
         rows = [group * number + place for number in groups for place in range(group)]
@@ -80,8 +81,8 @@ class Listed:
     """The order that a sampler or a list gives: read once an epoch, and known by its hash.
 
     Where the sampler draws, it draws from (seed, epoch): the global generators are exchanged while it is read, its own
-    `generator` is set back to where it began and, after the first epoch, seeded with the epoch too. So all ranks read one
-    order, and a resumed run reads it again.
+    `generator` is set back to where it began and, after the first epoch, seeded with the epoch too. So all ranks read
+    one order, and a resumed run reads it again.
     """
 
     def __init__(self, sampler: Iterable[Any], seed: int, *, batches: bool = False) -> None:
@@ -130,7 +131,9 @@ class Listed:
             limit = _SIZED_LIMIT if hasattr(sampler, "__len__") else _UNSIZED_LIMIT
             given = list(islice(iter(sampler), limit + 1))
         if len(given) > limit:
-            raise PlanError(f"a sampler may give at most {limit} indices in an epoch, and this one gives more", limit=limit)
+            raise PlanError(
+                f"a sampler may give at most {limit} indices in an epoch, and this one gives more", limit=limit
+            )
         if self._batches:
             batches = [_batch(number, batch) for number, batch in enumerate(given)]
             self._sizes = [len(batch) for batch in batches]
@@ -142,7 +145,9 @@ def _batch(number: int, batch: Any) -> list[Any]:
     try:
         return list(batch)
     except TypeError:
-        raise PlanError(f"a batch sampler gives lists of indices; its batch {number} is {batch!r}", batch=number) from None
+        raise PlanError(
+            f"a batch sampler gives lists of indices; its batch {number} is {batch!r}", batch=number
+        ) from None
 
 
 def _generators_of(sampler: Any) -> list[Any]:

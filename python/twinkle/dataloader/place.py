@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twinkle.errors import MeshError, RankError
 from twinkle.platform.platform import Platform
@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
 
 def mesh_of(device_mesh: DeviceMesh | None) -> DeviceMesh | None:
-    """The mesh that a loader uses: the one given, a component's own, that of `initialize`; else none, if nothing launched it.
+    """The mesh that a loader uses: the one given, else a component's own, else that of `initialize`, else none.
 
     MeshError for something that is no mesh, and for a job of several processes that has none.
     """
@@ -46,7 +46,8 @@ def mesh_of(device_mesh: DeviceMesh | None) -> DeviceMesh | None:
     world_size = Platform.get_world_size()
     if world_size > 1:
         raise MeshError(
-            f"this is a job of {world_size} processes (WORLD_SIZE) and the loader has no device_mesh, so every process would "
+            f"this is a job of {world_size} processes (WORLD_SIZE) and the loader has no device_mesh, so every "
+            "process would "
             "read every row; give device_mesh=, or call twinkle.initialize first",
             world_size=world_size,
         )
@@ -72,7 +73,8 @@ def place_of(mesh: DeviceMesh | None) -> Place:
             else "no rank of any job (neither torch.distributed nor a launcher's variables such as RANK name one)"
         )
         raise RankError(
-            f"this process is {who}, which is not one of the {mesh.world_size} places of {mesh!r}, so no rows are its own; "
+            f"this process is {who}, which is not one of the {mesh.world_size} places of {mesh!r}, so no rows are its "
+            "own; "
             "make the loader in the processes of the mesh, or give the mesh that this process is in",
             world_size=mesh.world_size,
         )
@@ -107,7 +109,7 @@ class Peers:
         group = self._group(self._replica_axes())
         told = torch.tensor(numbers, dtype=torch.int32, device=_device(group, self._mesh))
         dist.broadcast(told, group=group, group_src=0)
-        return told.tolist()  # type: ignore[no-any-return]
+        return told.tolist()
 
     def all(self, answer: bool) -> bool:  # noqa: FBT001 - the only argument
         """Whether every rank of the mesh answers yes."""
@@ -144,15 +146,24 @@ class Peers:
         others = tuple(name for name in self._all_axes() if name not in ("dp", "fsdp"))
         return others if mesh.has_dim("ulysses") or mesh.get_dim_size("ulysses") == 1 else (*others, "ulysses")
 
-    def _group(self, axes: tuple[str, ...]) -> object:
+    def _group(self, axes: tuple[str, ...]) -> Any:
+        import torch.distributed as dist
+
         assert self._mesh is not None
-        return self._mesh.get_dim_group(axes)
+        if hasattr(self._mesh, "get_dim_group"):
+            return self._mesh.get_dim_group(axes)
+        if axes not in _made:
+            _made[axes] = dist.new_group(list(self._mesh.group_of(axes)), use_local_synchronization=True)
+        return _made[axes]
 
 
-def _device(group: object, mesh: DeviceMesh | None) -> str:
+_made: dict = {}
+
+
+def _device(group: Any, mesh: DeviceMesh | None) -> str:
     """Where a small tensor must be for this group."""
     import torch.distributed as dist
 
-    if "cpu:" in str(dist.get_backend_config(group)) or mesh is None:  # type: ignore[arg-type]
+    if "cpu:" in str(dist.get_backend_config(group)) or mesh is None:
         return "cpu"
     return mesh.device_type or "cpu"

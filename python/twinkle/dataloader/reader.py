@@ -10,7 +10,7 @@ from twinkle.dataloader.tickets import Delivery, Failure
 from twinkle.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from twinkle.dataloader.order import Order
     from twinkle.dataloader.repair import Limits
@@ -66,8 +66,7 @@ class RowReader:
             rows = repair.rows()
         while True:
             # Each time from the start, so that random numbers do not depend on how often a bad row was tried.
-            sow(ticket.seed)
-            values, bad = self._fetch(rows)
+            values, bad = self._fetch(rows, ticket.seed)
             if not bad:
                 batch = self.collate(values)
                 return Delivery(batch) if repair is None else Delivery(batch, repair.attempts, repair.replaced())
@@ -79,39 +78,43 @@ class RowReader:
             spent = repair.draw_again(bad)
             if spent is not None:
                 tried = repair.attempts[spent // self.limits.group]
-                why = f"it was the last of {tried} drawn for row {ticket.rows[spent]!r} (max_retries={self.limits.max_retries})"
+                most = self.limits.max_retries
+                why = f"it was the last of {tried} drawn for row {ticket.rows[spent]!r} (max_retries={most})"
                 return self._refused(ticket, rows, {spent: bad[spent]}, why)
             rows = repair.rows()
 
-    def _fetch(self, rows: Sequence[Any]) -> tuple[list[Any], Mapping[int, Exception | None]]:
+    def _fetch(self, rows: Sequence[Any], seed: int) -> tuple[list[Any], dict[int, Exception | None]]:
         """The values of the rows, and the places of bad ones with their reasons: an exception, or None for None."""
-        dataset = self.dataset
+        sow(seed)
+        if self._many is None:
+            return self._fetch_singly(rows)
         try:
-            values = [dataset[row] for row in rows] if self._many is None else list(self._many(list(rows)))
+            values = list(self._many(list(rows)))
         except Exception:  # noqa: BLE001 - whatever a row raises makes it bad; reading singly says which one
+            sow(seed)
             return self._fetch_singly(rows)
         if len(values) != len(rows):
-            raise PlanError(
-                f"__getitems__ was asked for {len(rows)} rows and gave {len(values)}", asked=len(rows), given=len(values)
-            )
+            words = f"__getitems__ was asked for {len(rows)} rows and gave {len(values)}"
+            raise PlanError(words, asked=len(rows), given=len(values))
         # By identity: a row may be falsy, or have no truth of its own.
         return values, {slot: None for slot, value in enumerate(values) if value is None}
 
-    def _fetch_singly(self, rows: Sequence[Any]) -> tuple[list[Any], Mapping[int, Exception | None]]:
+    def _fetch_singly(self, rows: Sequence[Any]) -> tuple[list[Any], dict[int, Exception | None]]:
+        dataset = self.dataset
         values: list[Any] = []
         bad: dict[int, Exception | None] = {}
-        for slot, row in enumerate(rows):
-            value = None
+        for row in rows:
             try:
-                value = self.dataset[row]
+                value = dataset[row]
             except Exception as error:  # noqa: BLE001 - whatever a row raises makes it bad
-                bad[slot] = error
+                value = None
+                bad[len(values)] = error
             if value is None:
-                bad.setdefault(slot, None)
+                bad.setdefault(len(values), None)
             values.append(value)
         return values, bad
 
-    def _refused(self, ticket: Ticket, rows: Sequence[Any], bad: Mapping[int, Exception | None], why: str) -> Delivery:
+    def _refused(self, ticket: Ticket, rows: Sequence[Any], bad: dict[int, Exception | None], why: str) -> Delivery:
         slot, reason = next(iter(bad.items()))
         position, row = ticket.positions[slot], rows[slot]
         words = f"row {row!r} at position {position} of epoch {ticket.epoch} is bad ({reason_of(reason)}); {why}"

@@ -8,7 +8,7 @@ from twinkle._core import permuted
 from twinkle.dataloader.seeds import hashed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from twinkle.dataloader.order import Order
     from twinkle.dataloader.tickets import Ticket
@@ -33,9 +33,12 @@ class Replaced(NamedTuple):
     by: Any
 
 
-def drawn(seed: int, epoch: int, position: int, attempt: int, own: int, choices: int) -> int:
-    """What attempt 1, 2, ... for a position draws out of 0..choices: every number but `own` once, in an order of its own."""
-    draws = permuted(hashed(seed, epoch, position), 0, choices, 0, attempt + 1).tolist()
+def drawn(key: tuple[int, int, int], *, attempt: int, own: int, choices: int) -> int:
+    """What attempt 1, 2, ... draws out of 0..choices: every number but `own` once.
+
+    The key is seed, epoch and position, so replicas draw alike and other shards are not asked.
+    """
+    draws: list[int] = permuted(hashed(*key), 0, choices, 0, attempt + 1).tolist()
     return [draw for draw in draws if draw != own][attempt - 1]
 
 
@@ -63,15 +66,23 @@ class Repair:
         for index, attempt in enumerate(self.attempts):
             if attempt:
                 position = self._positions[index * group]
-                draw = drawn(self._limits.seed, epoch, position, attempt, position // group, self._choices)
+                draw = drawn(
+                    (self._limits.seed, epoch, position),
+                    attempt=attempt,
+                    own=position // group,
+                    choices=self._choices,
+                )
                 chosen = self._order.rows(epoch, draw * group, (draw + 1) * group)
                 rows[index * group : (index + 1) * group] = chosen
         return rows
 
-    def draw_again(self, bad: Mapping[int, Exception | None]) -> int | None:
+    def draw_again(self, bad: dict[int, Exception | None]) -> int | None:
         """Draws the groups of these places again; the first place for which no try is left, else None."""
         allowed = min(self._limits.max_retries, self._choices - 1)
-        for index, slot in {slot // self._limits.group: slot for slot in reversed(bad)}.items():
+        first: dict[int, int] = {}
+        for slot in bad:
+            first.setdefault(slot // self._limits.group, slot)
+        for index, slot in first.items():
             if self.attempts[index] >= allowed:
                 return slot
             self.attempts[index] += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from itertools import count
+from itertools import accumulate, count, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twinkle.dataloader.seeds import hashed
@@ -54,7 +54,7 @@ class _Run:
         self.dropped = 0
 
     def seed(self, first: int) -> int:
-        """The seed of the batch that begins at a position: the same for all replicas, whoever reads it, after any restart."""
+        """The seed of the batch that begins at a position: the same for all replicas and after any restart."""
         return hashed(self.setting.seed, self.epoch, self.setting.place.shard or 0, first)
 
     def agreed(self, ticket: Ticket, delivery: Delivery, width: int) -> Delivery:
@@ -66,7 +66,8 @@ class _Run:
             if delivery.replaced:
                 bad = delivery.replaced[0]
                 raise PlanError(
-                    f"row {bad.row!r} at position {bad.position} of epoch {self.epoch} is bad, and its {peers.replicas} "
+                    f"row {bad.row!r} at position {bad.position} of epoch {self.epoch} is bad, and its "
+                    f"{peers.replicas} "
                     "replicas cannot agree on another: initialise torch.distributed, or set max_bad=0",
                     row=bad.row,
                     position=bad.position,
@@ -85,7 +86,8 @@ class _Run:
             if delivery.failure is not None:
                 raise delivery.failure.error()
             raise PlanError(
-                f"the lead of data rank {self.setting.place.shard} could not read its batch at position {ticket.first} of "
+                f"the lead of data rank {self.setting.place.shard} could not read its batch at position "
+                f"{ticket.first} of "
                 f"epoch {self.epoch}; its own error says why",
                 position=ticket.first,
                 epoch=self.epoch,
@@ -94,7 +96,9 @@ class _Run:
             found, full = delivery.found, delivery.full
             delivery = self.reader.read(ticket, told[1:])
             if ticket.course is not None and (found, full) != (delivery.found, delivery.full):
-                raise PlanError(f"the stream of epoch {self.epoch} reads differently a second time at row {ticket.first}")
+                raise PlanError(
+                    f"the stream of epoch {self.epoch} reads differently a second time at row {ticket.first}"
+                )
         if delivery.failure is not None:
             raise delivery.failure.error()
         return delivery
@@ -143,14 +147,11 @@ class RowRun(_Run):
         if self._part is None or self._part[0] != key:
             layout = self.setting.cut.of(span)
             assert layout is not None
-            shard = self.setting.place.shard
-            if shard is None:
-                part = layout, range(key[0]), []
-            else:
-                rows = layout.rows(shard).tolist()
+            shard, own, pads = self.setting.place.shard, range(key[0]), []
+            if shard is not None:
+                rows, pads = layout.rows(shard).tolist(), layout.pads(shard).tolist()
                 own = range(rows[0], rows[-1] + 1) if rows else range(0)
-                part = layout, own, layout.pads(shard).tolist()
-            self._part = key, part
+            self._part = key, (layout, own, pads)
         return self._part[1]
 
 
@@ -160,7 +161,7 @@ class StreamRun(_Run):
     reader: StreamReader
 
     def __init__(
-        self, setting: Setting, reader: StreamReader, epoch: int, start: int, course: Course, rows: int | None
+        self, setting: Setting, reader: StreamReader, epoch: int, start: int, *, course: Course, rows: int | None
     ) -> None:
         super().__init__(setting, reader, epoch, start)
         self.course, self.rows = course, rows
@@ -202,7 +203,8 @@ class StreamRun(_Run):
         differing = [numbers for numbers in told if len(set(numbers)) > 1]
         if differing or (not self.course.apart and len({numbers[0] for numbers in told}) > 1):
             raise PlanError(
-                f"the ranks read different streams: at the end of epoch {self.epoch} the ranks of each data rank found {told} "
+                f"the ranks read different streams: at the end of epoch {self.epoch} the ranks of each data rank "
+                f"found {told} "
                 "rows; a stream must give the same rows in every process",
                 found=told,
             )
@@ -217,14 +219,14 @@ class StreamRun(_Run):
 
     def _uneven(self, real: list[int]) -> Layout:
         """The layout of what the lanes still had: each shard its own rows, in the order of the shards."""
-        cut, bounds = self.setting.cut, [0]
-        for rows in real:
-            bounds.append(bounds[-1] + rows)
-        rows = [range(bounds[shard], bounds[shard + 1]) for shard in range(len(real))]
+        cut = self.setting.cut
+        rows = [range(start, stop) for start, stop in pairwise(accumulate(real, initial=0))]
         if cut.tail != "pad":
             return Layout.explicit(rows)
         sizes = cut.whole(self.reader.batch_size).sizes.tolist()
-        pads = [list(own[-cut.group :]) * ((size - len(own)) // cut.group) for own, size in zip(rows, sizes, strict=True)]
+        pads = [
+            list(own[-cut.group :]) * ((size - len(own)) // cut.group) for own, size in zip(rows, sizes, strict=True)
+        ]
         return Layout.explicit(rows, pads)
 
     def _counted(self, seen: int, *, ended: bool) -> None:

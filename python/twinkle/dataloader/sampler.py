@@ -22,12 +22,12 @@ __all__ = ["DeviceMeshSampler"]
 class DeviceMeshSampler:
     """A batch sampler of this process's rows: each global batch of another batch sampler, cut by the mesh.
 
-    All ranks of one data rank get the same rows. The last batch is yielded if it has at least `min_batch_size` rows and one
-    for every data rank. `skip_samples` leaves out as many rows of the first pass; a batch that this cuts is filled up again
-    with the rows behind it, so no row is lost and all later batches have their size.
+    All ranks of one data rank get the same rows. The last batch is yielded if it has at least `min_batch_size` rows and
+    one for every data rank. `skip_samples` leaves out as many rows of the first pass; a batch that this cuts is filled
+    up again with the rows behind it, so no row is lost and all later batches have their size.
 
-    `device_mesh=None` is the mesh of `twinkle.initialize`, or none outside any job: then batches stay whole. Refused: a job
-    of several processes without a mesh, a process outside its mesh, batches with fewer rows than data ranks.
+    `device_mesh=None` is the mesh of `twinkle.initialize`, or none outside any job: then batches stay whole. Refused: a
+    job of several processes without a mesh, a process outside its mesh, batches with fewer rows than data ranks.
 
     >>> from twinkle.dataloader import DeviceMeshSampler
     >>> list(DeviceMeshSampler([[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]], None, skip_samples=3))

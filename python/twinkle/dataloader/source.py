@@ -27,7 +27,8 @@ def is_stream(dataset: Any) -> bool:
 
     if isinstance(dataset, Iterator):
         raise PlanError(
-            f"a {type(dataset).__name__} can be read only once, by one process and for one epoch; give an object whose __iter__ "
+            f"a {type(dataset).__name__} can be read only once, by one process and for one epoch; give an object "
+            "whose __iter__ "
             "begins anew"
         )
     if isinstance(dataset, IterableDataset):
@@ -35,11 +36,14 @@ def is_stream(dataset: Any) -> bool:
     if hasattr(dataset, "__getitem__"):
         if hasattr(dataset, "__len__"):
             return False
-        raise PlanError(f"a {type(dataset).__name__} is read by index but has no __len__, so its rows cannot be shared out")
+        raise PlanError(
+            f"a {type(dataset).__name__} is read by index but has no __len__, so its rows cannot be shared out"
+        )
     if isinstance(dataset, Iterable):
         return True
     raise PlanError(
-        f"dataset must have __getitem__ and __len__, or __iter__; {shown(dataset)} ({type(dataset).__name__}) has neither"
+        f"dataset must have __getitem__ and __len__, or __iter__; {shown(dataset)} ({type(dataset).__name__}) has "
+        "neither"
     )
 
 
@@ -80,7 +84,9 @@ def order_of(dataset: Any, *, sampler: Any, batch_sampler: Any, shuffle: bool, s
         if not isinstance(given, Iterable):
             raise PlanError(f"a sampler must be iterable, not a {type(given).__name__}")
         if isinstance(given, Iterator):
-            raise PlanError(f"a {type(given).__name__} can be read only once; give a sampler whose __iter__ begins anew")
+            raise PlanError(
+                f"a {type(given).__name__} can be read only once; give a sampler whose __iter__ begins anew"
+            )
         return Listed(given, seed, batches=batch_sampler is not None)
     rows = rows_in(dataset)
     if rows % group:

@@ -60,12 +60,17 @@ def read(state: Any, group: int) -> tuple[Cursor, Identity, list[Mended]]:
         raise PlanError(f"a state is what state_dict() gave, not a {type(state).__name__}")
     missing = [name for name in _FIELDS if name not in state]
     if missing:
-        raise PlanError(f"this state has no {missing}; it needs what state_dict() gave: {list(_FIELDS)}", missing=missing)
+        raise PlanError(
+            f"this state has no {missing}; it needs what state_dict() gave: {list(_FIELDS)}", missing=missing
+        )
     if state["v"] != VERSION:
-        raise PlanError(f"this state is of version {shown(state['v'])}; version {VERSION} is understood", version=state["v"])
+        raise PlanError(
+            f"this state is of version {shown(state['v'])}; version {VERSION} is understood", version=state["v"]
+        )
     n = None if state["n"] is None else whole(state["n"], "n of the state", PlanError)
     cursor = Cursor(
-        whole(state["epoch"], "epoch of the state", PlanError), whole(state["next_row"], "next_row of the state", PlanError)
+        whole(state["epoch"], "epoch of the state", PlanError),
+        whole(state["next_row"], "next_row of the state", PlanError),
     )
     if n is not None and cursor.next_row > n:
         raise PlanError(f"next_row {cursor.next_row} of the state is past its {n} rows", next_row=cursor.next_row, n=n)
@@ -92,13 +97,15 @@ def same(found: Identity, own: Identity) -> None:
         raise PlanError(f"the state counts {found.n} rows, but this data set has {own.n}", state=found.n, own=own.n)
     if found.seed != own.seed:
         raise PlanError(
-            f"the state was saved with seed {found.seed}, this loader has seed {own.seed}; give seed={found.seed} to go on",
+            f"the state was saved with seed {found.seed}, this loader has seed {own.seed}; give seed={found.seed} to "
+            "go on",
             state=found.seed,
             own=own.seed,
         )
     if found.order != own.order:
         raise PlanError(
-            f"the state counts in the order {found.order!r}, but this loader's order is {own.order!r}: its cursor would name "
+            f"the state counts in the order {found.order!r}, but this loader's order is {own.order!r}: its cursor "
+            "would name "
             "other rows",
             state=found.order,
             own=own.order,

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from twinkle.dataloader.cut import Cut
-    from twinkle.dataloader.place import Place
     from twinkle.dataloader.repair import Limits
     from twinkle.dataloader.tickets import Ticket
 
@@ -24,7 +23,7 @@ __all__ = ["StreamReader"]
 
 class _Piece(NamedTuple):
     # A part of the source that is read: how many rows of each batch, and which of them are this rank's own.
-    index: int
+    lane: int
     each: int
     own: slice
 
@@ -33,10 +32,17 @@ class StreamReader:
     """An iterable data set that is asked by ticket; it reads on, or begins again where a ticket lies behind it."""
 
     def __init__(
-        self, source: Any, collate: Callable[[list[Any]], Any], batch_size: int, cut: Cut, limits: Limits, place: Place
+        self,
+        source: Any,
+        collate: Callable[[list[Any]], Any],
+        *,
+        batch_size: int,
+        cut: Cut,
+        limits: Limits,
+        shard: int | None,
     ) -> None:
         self.source, self.collate, self.batch_size, self.cut, self.limits = source, collate, batch_size, cut, limits
-        self.shard = place.shard
+        self.shard = shard
         self.course = Course(1, batch_size)
         self._lanes: list[Lane] | None = None
         self._at = (-1, -1)
@@ -60,7 +66,7 @@ class StreamReader:
         if split:
             return [_Piece(0, stop - first, slice(None))]
         if not apart:
-            return [_Piece(index, each, slice(None)) for index in range(lanes)]
+            return [_Piece(lane, each, slice(None)) for lane in range(lanes)]
         mine = range(first // each, -(-stop // each))
         return [_Piece(lane, each, slice(max(first - lane * each, 0), stop - lane * each)) for lane in mine]
 
@@ -70,7 +76,8 @@ class StreamReader:
             rows, found, full = self._rows(ticket)
         except SourceDied as died:
             words = (
-                f"the source died at row {died.row} ({reason_of(died.error)}), and what a generator would have given after "
+                f"the source died at row {died.row} ({reason_of(died.error)}), and what a generator would have given "
+                "after "
                 "it is lost; catch the error in the generator, or give an iterator that can go on"
             )
             return Delivery(None, failure=Failure(words, died.error, row=died.row, epoch=ticket.epoch))
@@ -94,7 +101,7 @@ class StreamReader:
         parts = [lane.take(piece.each) for lane, piece in zip(self._lanes, pieces, strict=True)]
         self._at = (ticket.epoch, ticket.first + self.batch_size)
         full = all(len(part) == piece.each for part, piece in zip(parts, pieces, strict=True))
-        starts = [piece.index * piece.each for piece in pieces]
+        starts = [piece.lane * piece.each for piece in pieces]
         if self.course.split:
             starts = [self._span[0]]
         numbered = [
@@ -125,8 +132,8 @@ class StreamReader:
     def _reach(self, ticket: Ticket, pieces: list[_Piece]) -> None:
         """Opens the lanes, or skips in them, so that the next row is the ticket's first."""
         if self._lanes is None or self._at[0] != ticket.epoch or self._at[1] > ticket.first:
-            seeds = [hashed(self.limits.seed, ticket.epoch, piece.index) for piece in pieces]
-            sources = [self._source(piece.index) for piece in pieces]
+            seeds = [hashed(self.limits.seed, ticket.epoch, piece.lane) for piece in pieces]
+            sources = [self._source(piece.lane) for piece in pieces]
             self._lanes = [Lane(*opened, ticket.epoch) for opened in zip(sources, seeds, strict=True)]
         for lane, piece in zip(self._lanes, pieces, strict=True):
             whole, rest = divmod(ticket.first, self.batch_size)
@@ -139,7 +146,7 @@ class StreamReader:
     def _mended(
         self, ticket: Ticket, rows: list[tuple[int, Any]], attempts: Sequence[int] | None
     ) -> tuple[tuple[list[Any], list[int], list[Replaced]], Failure | None]:
-        """The values with good ones in place of bad ones. A stream cannot be read elsewhere: they repeat rows of the batch."""
+        """The values, with good ones of the batch repeated where bad ones were: a stream cannot be read elsewhere."""
         group = self.limits.group
         groups = [rows[start : start + group] for start in range(0, len(rows), group)]
         spoilt = [any(is_bad(value) for _, value in members) for members in groups]
@@ -170,7 +177,7 @@ class StreamReader:
 
     def _choice(self, ticket: Ticket, rows: list[tuple[int, Any]], index: int, attempt: int, choices: int) -> int:
         position = rows[index * self.limits.group][0]
-        return drawn(self.limits.seed, ticket.epoch, position, attempt, index, choices)
+        return drawn((self.limits.seed, ticket.epoch, position), attempt=attempt, own=index, choices=choices)
 
     def _bad(self, ticket: Ticket, position: int, value: Any, why: str) -> Failure:
         reason = value.error if isinstance(value, Bad) else None

@@ -24,8 +24,8 @@ class Ticket(NamedTuple):
     first: int
     #: What the random numbers of this batch come from; the same for all replicas.
     seed: int
-    #: The position of the shard's first row, the rows of the shard (pads last), the positions that pads copy. A stream has
-    #: none of these, its rows are what it gives; it has a course instead.
+    #: The position of the shard's first row, the rows of the shard (pads last), the positions that pads copy. A stream
+    #: has none of these, its rows are what it gives; it has a course instead.
     start: int = 0
     rows: Sequence[Any] = ()
     pads: Sequence[int] = ()

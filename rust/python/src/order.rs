@@ -9,6 +9,7 @@ use crate::error::Raise;
 
 /// The rows at positions `start..stop` of the order of `n` rows under a seed in an epoch, as an int64 array.
 #[pyfunction]
+#[pyo3(signature = (seed: "object", epoch: "object", n: "object", start: "object", stop: "object") -> "numpy.ndarray")]
 pub(crate) fn permuted<'py>(
     py: Python<'py>,
     seed: &Bound<'py, PyAny>,
