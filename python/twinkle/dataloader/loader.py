@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from twinkle.dataloader.cut import Tail
     from twinkle.dataloader.run import Arrival
-    from twinkle.dataloader.tickets import Ticket
+    from twinkle.dataloader.tickets import Delivery, Ticket
     from twinkle.mesh import DeviceMesh
     from twinkle.plan import Layout
 
@@ -204,13 +204,13 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of one epoch, from the cursor of a loaded state or from the beginning."""
-        return self._batches(self._begin())
+        return self._batches(*self._begin())
 
     def steps(self) -> Iterator[Step]:
         """The same batches, each with its layout and shard."""
-        return self._steps(self._begin())
+        return self._steps(*self._begin())
 
-    def _begin(self) -> RowRun | StreamRun:
+    def _begin(self) -> tuple[RowRun | StreamRun, Iterator[Delivery]]:
         now = place_of(self.device_mesh)
         if now != self._place:
             raise PlanError(
@@ -225,10 +225,10 @@ class DataLoader:
         self._cursor, self._resumed = Cursor(epoch, start), False
         self._run = self._tickets.run = run
         self._generator.manual_seed(hashed(self.seed, epoch, self._place.shard or 0))
-        run.deliveries = iter(self._torch)
+        deliveries = iter(self._torch)
         if run.dropped and self.tail == "keep":
             warnings.warn(dropped_words(run.dropped, self._setting.cut), stacklevel=3)
-        return run
+        return run, deliveries
 
     def _run_from(self, epoch: int, start: int) -> RowRun | StreamRun:
         if isinstance(self._reader, StreamReader):
@@ -244,14 +244,16 @@ class DataLoader:
         grid = grid_of(self._reader.order, epoch, self.batch_size, declared, self._setting.cut)
         return RowRun(self._setting, self._reader, epoch, start, grid)
 
-    def _batches(self, run: RowRun | StreamRun) -> Iterator[Any]:
-        for step in self._steps(run):
+    def _batches(self, run: RowRun | StreamRun, deliveries: Iterator[Delivery]) -> Iterator[Any]:
+        steps = self._steps(run, deliveries)
+        del deliveries
+        for step in steps:
             yield step.batch
 
-    def _steps(self, run: RowRun | StreamRun) -> Iterator[Step]:
+    def _steps(self, run: RowRun | StreamRun, deliveries: Iterator[Delivery]) -> Iterator[Step]:
         known = run.dropped
         try:
-            for arrival in run.arrivals():
+            for arrival in run.arrivals(deliveries):
                 self._take(run, arrival)
                 yield Step(arrival.delivery.batch, arrival.layout, self._place.shard)
             if run.dropped > known and self.tail == "keep":
@@ -259,6 +261,8 @@ class DataLoader:
             if self._run is run:
                 self._cursor = Cursor(run.epoch + 1, 0)
         finally:
+            # Frees the workers even where an error keeps this frame.
+            del deliveries
             if self._run is run:
                 self._run = None
 

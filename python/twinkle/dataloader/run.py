@@ -45,11 +45,14 @@ class Arrival(NamedTuple):
 
 
 class _Run:
-    """One epoch from a start. `deliveries` is torch's iterator over what `tickets` orders."""
+    """One epoch from a start: `tickets` orders batches, `arrivals` takes what torch's iterator brings for them.
+
+    It never holds that iterator, which holds the tickets: in a cycle it would outlive its use, and a worker of the next
+    epoch could inherit it.
+    """
 
     def __init__(self, setting: Setting, reader: Any, epoch: int, start: int) -> None:
         self.setting, self.reader, self.epoch, self.start = setting, reader, epoch, start
-        self.deliveries: Iterator[Delivery] = iter(())
         #: How many rows at the end are too few for a batch that is kept.
         self.dropped = 0
 
@@ -130,10 +133,10 @@ class RowRun(_Run):
             self._waiting.append((ticket, layout, span.stop))
             yield ticket
 
-    def arrivals(self) -> Iterator[Arrival]:
+    def arrivals(self, deliveries: Iterator[Delivery]) -> Iterator[Arrival]:
         """The batches, as all replicas have them."""
         group = self.setting.cut.group
-        for delivery in self.deliveries:
+        for delivery in deliveries:
             ticket, layout, stop = self._waiting.popleft()
             agreed = self.agreed(ticket, delivery, len(ticket.rows) // group)
             yield Arrival(ticket, agreed, layout, stop, stop == self.end)
@@ -174,12 +177,12 @@ class StreamRun(_Run):
             self._waiting.append(ticket)
             yield ticket
 
-    def arrivals(self) -> Iterator[Arrival]:
+    def arrivals(self, deliveries: Iterator[Delivery]) -> Iterator[Arrival]:
         """The batches, as all replicas have them; all ranks end together."""
         setting, size = self.setting, self.reader.batch_size
         whole = setting.cut.whole(size)
         width = max(whole.sizes.tolist()) // setting.cut.group
-        for delivery in self.deliveries:
+        for delivery in deliveries:
             ticket = self._waiting.popleft()
             agreed = self.agreed(ticket, delivery, width)
             together = setting.peers.all(agreed.full) if setting.peers.connected else agreed.full

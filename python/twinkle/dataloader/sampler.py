@@ -59,7 +59,8 @@ class DeviceMeshSampler:
     def _shares(self, skip: int, shard: int | None) -> Iterator[list[Any]]:
         waiting: list[Any] = []
         sizes: list[int] = []
-        nominal: int | None = None
+        declared = getattr(self.batch_sampler, "batch_size", None)
+        nominal = declared if isinstance(declared, int) else 0
         for given in chain(self.batch_sampler, [None]):
             final = given is None
             if given is not None:
@@ -77,7 +78,7 @@ class DeviceMeshSampler:
                 taken, waiting = waiting[:size], waiting[size:]
                 if taken:
                     last = final and not waiting
-                    yield from self._share(taken, shard, short=len(taken) < size or (last and size < (nominal or 0)))
+                    yield from self._share(taken, shard, short=len(taken) < size or (last and size < max(nominal, self._cut.shards)))
 
     def _share(self, batch: list[Any], shard: int | None, *, short: bool) -> Iterator[list[Any]]:
         layout = self._cut.short(len(batch)) if short else self._cut.whole(len(batch))
