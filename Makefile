@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .SUFFIXES:
 
 # Extras that `make demo` needs beside NumPy, and those that everything else needs (comma-separated).
-DEMO_EXTRAS :=
+DEMO_EXTRAS := ray,torch
 DEV_EXTRAS := cli,docs,ray,torch
 # Debian packages, each with a command that shows it is there; `package:` asks dpkg.
 BUILD_PACKAGES := build-essential:cc
@@ -39,7 +39,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 demo: $(DEMO) $(EXTENSION) ## build, install and run the reference data flow
-	$(PY) examples/dataflow.py
+	$(PY) examples/reference_flow.py
 
 dev: $(DEV) $(EXTENSION) ## the virtual environment with every extra, the extension built for release
 

@@ -14,6 +14,15 @@ _HOMES = {
     "Node": "group",
     "Platform": "platform",
     "allocate": "platform.allocation",
+    "initialize": "remote.setup",
+    "shutdown": "remote.setup",
+    "remote_class": "remote.classes",
+    "remote_function": "remote.classes",
+    "Rows": "remote.markers",
+    "Same": "remote.markers",
+    "Global": "remote.markers",
+    "Sharded": "remote.handle",
+    "get_device_placement": "remote.placement_text",
     "__version__": "_core",
 }
 _MODULES = ("errors", "platform")

@@ -1,0 +1,176 @@
+"""The reference flow: a sampler on one mesh, an actor on another, and rows that pass between them without the driver.
+
+A local Ray runs 13 processes. The sampler (dp=4) is a small language model that continues prompts token by token; the actor
+(dp=2, pp=2, tp=2) trains the same model on what follows in the text, its gradients averaged over its dp group by gloo. Each
+round the driver hands prompts to the sampler and the sampler's handle to the actor; what it gets back are numbers.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+from twinkle import DeviceGroup, DeviceMesh, Sharded, get_device_placement, initialize, remote_class, remote_function, shutdown
+from twinkle.remote import traffic
+
+TEXT = (Path(__file__).resolve().parent.parent / "LICENSE").read_text(encoding="utf-8")
+ROUNDS, BATCH, PROMPT, FOLLOWING = 12, 16, 48, 16
+
+
+def make_model() -> Any:
+    """A small recurrent model of bytes; seeded, so that every worker begins with the same weights."""
+    import torch
+    from torch import nn
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(128, 32)
+            self.recurrent = nn.GRU(32, 64, batch_first=True)
+            self.head = nn.Linear(64, 128)
+
+        def forward(self, tokens: Any, state: Any = None) -> Any:
+            hidden, state = self.recurrent(self.embedding(tokens), state)
+            return self.head(hidden), state
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    return Model()
+
+
+@remote_class()
+class Sampler:
+    """Continues prompts, one token at a time."""
+
+    def __init__(self) -> None:
+        self.model = make_model().eval()
+
+    @remote_function()
+    def load(self, weights: dict[str, Any]) -> None:
+        self.model.load_state_dict(weights)
+
+    @remote_function(dispatch="slice_dp", collect="flatten")
+    def sample(self, batch: Any) -> Any:
+        import torch
+
+        samples = []
+        for row in batch:
+            tokens, state = torch.tensor([list(row["prompt"].encode())]), None
+            made = []
+            with torch.no_grad():
+                for _ in range(FOLLOWING):
+                    logits, state = self.model(tokens, state)
+                    tokens = logits[:, -1:].argmax(-1)
+                    made.append(int(tokens))
+            samples.append({**row, "sampled": made, "by": self.device_mesh.data_rank})
+        return samples
+
+
+@remote_class()
+class Actor:
+    """Trains on the rows of its data rank; pp and tp peers hold copies here."""
+
+    def __init__(self) -> None:
+        import torch
+        import torch.distributed as distributed
+
+        distributed.init_process_group("gloo")
+        self.group = self.device_mesh.create_process_group("dp", backend="gloo")
+        self.model = make_model()
+        self.speeds = [torch.zeros_like(parameter) for parameter in self.model.parameters()]
+
+    @remote_function(dispatch="slice_dp", collect="flatten", result_rows={"seen": "rows", "loss": "mean", "right": "mean"})
+    def train(self, samples: Any) -> dict[str, Any]:
+        import torch
+        import torch.distributed as distributed
+        from torch.nn.functional import cross_entropy
+
+        texts = torch.tensor([list((row["prompt"] + row["following"]).encode()) for row in samples])
+        logits, _ = self.model(texts[:, :-1])
+        loss = cross_entropy(logits.flatten(0, 1), texts[:, 1:].flatten())
+        gradients = torch.autograd.grad(loss, list(self.model.parameters()))
+        with torch.no_grad():
+            for parameter, gradient, speed in zip(self.model.parameters(), gradients, self.speeds, strict=True):
+                distributed.all_reduce(gradient, group=self.group)
+                speed.mul_(0.9).add_(gradient / distributed.get_world_size(self.group))
+                parameter -= 0.3 * speed
+        right = [sum(a == b for a, b in zip(row["sampled"], row["following"].encode(), strict=True)) for row in samples]
+        return {
+            "seen": [(row["id"], zlib.crc32(row["prompt"].encode()), row["by"]) for row in samples],
+            "loss": loss.item(),
+            "right": sum(right) / (len(samples) * FOLLOWING),
+        }
+
+    @remote_function(collect="first")
+    def weights(self) -> dict[str, Any]:
+        return dict(self.model.state_dict())
+
+    @remote_function()
+    def close(self) -> None:
+        import torch.distributed as distributed
+
+        distributed.destroy_process_group()
+
+
+def rows_of(round_number: int) -> list[dict[str, Any]]:
+    """The prompts of one round, and what follows each in the text."""
+    rows = []
+    for number in range(round_number * BATCH, (round_number + 1) * BATCH):
+        at = number * 397 % (len(TEXT) - PROMPT - FOLLOWING)
+        middle, end = at + PROMPT, at + PROMPT + FOLLOWING
+        rows.append({"id": number, "prompt": TEXT[at:middle], "following": TEXT[middle:end]})
+    return rows
+
+
+def check(seen: Sharded, rows: list[dict[str, Any]]) -> None:
+    """Every row came back once, in order, with its own prompt, from the sampler that was to have it."""
+    expected = [(row["id"], zlib.crc32(row["prompt"].encode()), at // (BATCH // 4)) for at, row in enumerate(rows)]
+    assert list(seen) == expected
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    start = time.monotonic()
+    groups = [DeviceGroup("sampler", 4, "cpu"), DeviceGroup("actor", 8, "cpu")]
+    initialize("ray", groups=groups, ncpu_proc_per_node=12)
+    say(get_device_placement())
+    sampler_mesh = DeviceMesh.from_sizes(dp_size=4)
+    actor_mesh = DeviceMesh.from_sizes(dp_size=2, pp_size=2, tp_size=2)
+    sampler: Any = Sampler(device_mesh=sampler_mesh, remote_group="sampler")  # type: ignore[call-arg]
+    actor: Any = Actor(device_mesh=actor_mesh, remote_group="actor")  # type: ignore[call-arg]
+    say(f"\nprompts -> sampler {sampler_mesh} -> actor {actor_mesh}; {BATCH} rows a round")
+    losses, crossed = [], 0
+    for number in range(ROUNDS):
+        rows = rows_of(number)
+        samples = sampler.sample(rows)
+        traffic.reset()
+        output = actor.train(samples)
+        crossed += traffic.driver_rows
+        losses.append(output["loss"])
+        if number == 0:
+            say(f"rows per sampler worker {samples.layout.sizes.tolist()}, per actor data rank {output['seen'].layout.sizes.tolist()}")
+        say(
+            f"round {number:2}: loss {output['loss']:.3f}, sampled tokens right {output['right']:4.0%}, "
+            f"{traffic.moved_rows} rows from worker to worker, {traffic.driver_rows} through the driver"
+        )
+        check(output["seen"], rows)
+        sampler.load(actor.weights())
+    actor.close()
+    shutdown()
+    assert crossed == 0
+    assert losses[-1] < losses[0]
+    say(
+        f"\n{ROUNDS * BATCH} rows checked by their ids; rows that crossed the driver between components: {crossed}; "
+        f"loss {losses[0]:.3f} -> {losses[-1]:.3f}; {time.monotonic() - start:.0f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()

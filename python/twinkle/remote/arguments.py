@@ -1,0 +1,234 @@
+"""Arguments: what of a call is rows and what is the same for every worker, decided before anything is sent.
+
+What is rows is declared: by name in `rows=`, by `Rows`, by being a handle, or, where nothing is declared, by being the first
+parameter and a list, tuple, array or tensor. Nothing is cut because its length happens to fit; what looks as if it should
+have been declared is refused.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from twinkle.errors import PlanError
+from twinkle.remote import trees
+from twinkle.remote.handle import Sharded, Zipped
+from twinkle.remote.markers import Global, Rows, Same
+from twinkle.remote.rows import count, is_single
+from twinkle.remote.signature import Declaration
+
+__all__ = ["Part", "Prepared", "Slot", "filled", "prepare"]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place in an argument tree where the rows of one part go."""
+
+    index: int
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One value whose rows are cut, or, when `whole`, a handle of which every worker gets all rows.
+
+    `kind` is 'plain' (a list, tuple, range, array or tensor), 'handle', 'zip', or 'single' for a mapping that is one row.
+    """
+
+    name: str
+    kind: str
+    value: Any
+    rows: int
+    whole: bool = False
+    #: Whether the caller said that a plain value holds the rows of the whole job.
+    everybody: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A call with slots in the place of rows, the parts that fill them, and how many rows it has; None without rows."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    parts: tuple[Part, ...]
+    rows: int | None
+
+    @property
+    def cut(self) -> list[Part]:
+        """The parts that are cut."""
+        return [part for part in self.parts if not part.whole]
+
+
+def prepare(
+    declaration: Declaration, args: tuple[Any, ...], kwargs: dict[str, Any], *, mine: bool = False
+) -> Prepared:
+    """Sorts the arguments of one call; refused where lengths differ or rows are not declared.
+
+    With `mine` plain rows are those of this rank alone, of which there may be another number.
+    """
+    signature = declaration.parameters
+    bound = signature.bind(*args, **kwargs) if signature is not None else None
+    if bound is None or not declaration.cuts:
+        collector = _Collector(declaration)
+        return Prepared(
+            tuple(collector.walk(value, (f"argument {at}",)) for at, value in enumerate(args)),
+            {name: collector.walk(value, (name,)) for name, value in kwargs.items()},
+            tuple(collector.parts),
+            None,
+        )
+    collector = _Collector(declaration)
+    undeclared = []
+    for name, value, holder, key in _named(bound):
+        settled, is_declared = collector.argument(name, value, first=name == _first(bound.signature))
+        holder[key] = settled
+        if not is_declared:
+            undeclared.append((name, value))
+    for entry in bound.signature.parameters.values():
+        if entry.kind is inspect.Parameter.VAR_POSITIONAL and entry.name in bound.arguments:
+            bound.arguments[entry.name] = tuple(bound.arguments[entry.name])
+    parts = [part for part in collector.parts if not part.whole]
+    own = [part for part in parts if mine and part.kind in ("plain", "single") and not part.everybody]
+    rows = _one_length(declaration, own)
+    rows = _one_length(declaration, [part for part in parts if part not in own]) or rows
+    for name, value in undeclared:
+        _refuse_undeclared(declaration, name, value, rows)
+    return Prepared(bound.args, bound.kwargs, tuple(collector.parts), rows)
+
+
+def filled(template: Any, values: list[Any]) -> Any:
+    """A tree with the values in their slots."""
+    return trees.rebuilt(template, lambda node, _: (True, values[node.index]) if type(node) is Slot else (False, None))
+
+
+class _Collector:
+    """Walks arguments, taking out the parts that are rows."""
+
+    def __init__(self, declaration: Declaration) -> None:
+        self.declaration = declaration
+        self.parts: list[Part] = []
+
+    def argument(self, name: str, value: Any, *, first: bool) -> tuple[Any, bool]:
+        """The settled argument, and whether anybody has said what it is."""
+        named = self.declaration.rows
+        is_named = first if named is None else name in named
+        if isinstance(value, (Rows, Same, Global)) or not is_named or value is None:
+            return self.walk(value, (name,)), isinstance(value, (Rows, Same, Global)) or value is None
+        if is_single(value):
+            return self._part(name, "single", value, 1), True
+        if isinstance(value, Mapping) or (trees.is_branch(value) and not isinstance(value, (list, tuple))):
+            if named is None:
+                return self.walk(value, (name,)), True
+            return self._columns(value, (name,)), True
+        return self._rows(value, (name,), refuse=False), True
+
+    def walk(self, tree: Any, path: trees.Path) -> Any:
+        """A replicated tree, with the handles and markers in it taken out."""
+        return trees.rebuilt(tree, self._leaf, path)
+
+    def _leaf(self, node: Any, path: trees.Path) -> tuple[bool, Any]:
+        cuts = self.declaration.cuts
+        if isinstance(node, Same):
+            whole = _Collector(Declaration(name=self.declaration.name))
+            whole.parts = self.parts
+            return True, whole.walk(node.value, path)
+        if isinstance(node, (Rows, Global)):
+            if not cuts:
+                raise PlanError(
+                    f"{self.declaration.name}: {trees.path_text(path)} is marked {type(node).__name__}, but "
+                    f"dispatch={self.declaration.dispatch!r} cuts nothing; declare dispatch='slice_dp'",
+                    argument=trees.path_text(path),
+                )
+            value = node.value
+            if trees.is_branch(value) and not isinstance(value, (list, tuple)):
+                return True, self._columns(value, path)
+            return True, self._rows(value, path, refuse=True, everybody=isinstance(node, Global))
+        if isinstance(node, (Sharded, Zipped)):
+            kind = "handle" if isinstance(node, Sharded) else "zip"
+            return True, self._part(trees.path_text(path), kind, node, len(node), whole=not cuts)
+        return False, None
+
+    def _columns(self, value: Any, path: trees.Path) -> Any:
+        """A mapping or dataclass whose every column is rows."""
+        columns = dict(trees.children(value))
+        if not columns:
+            raise PlanError(f"{self.declaration.name}: {trees.path_text(path)} has no columns, so no rows either")
+
+        def leaf(node: Any, at: trees.Path) -> tuple[bool, Any]:
+            if at == path or (isinstance(node, Mapping) and node):
+                return False, None
+            return True, self._rows(node, at, refuse=True)
+
+        return trees.rebuilt(value, leaf, path)
+
+    def _rows(self, value: Any, path: trees.Path, *, refuse: bool, everybody: bool = False) -> Any:
+        name = trees.path_text(path)
+        if isinstance(value, (Sharded, Zipped)):
+            return self._leaf(value, path)[1]
+        if isinstance(value, (list, tuple)) and value and all(isinstance(item, (Sharded, Zipped)) for item in value):
+            if len(value) == 1:
+                return self._leaf(value[0], path)[1]
+            raise PlanError(
+                f"{self.declaration.name}: {name} is a list of {len(value)} handles; hand over one, or zip them", argument=name
+            )
+        rows = count(value)
+        if rows is not None:
+            return self._part(name, "plain", value, rows, everybody=everybody)
+        if not refuse:
+            # Scalars, texts and arrays without dimensions are the same for everybody.
+            return self.walk(value, path)
+        raise PlanError(
+            f"{self.declaration.name}: {name} is a {type(value).__name__}, which holds no rows: rows are a list, tuple, "
+            "array, tensor or handle, or a mapping or dataclass whose every column is one",
+            argument=name,
+        )
+
+    def _part(self, name: str, kind: str, value: Any, rows: int, *, whole: bool = False, everybody: bool = False) -> Slot:
+        self.parts.append(Part(name, kind, value, rows, whole, everybody))
+        return Slot(len(self.parts) - 1)
+
+
+def _named(bound: inspect.BoundArguments) -> Iterator[tuple[str, Any, Any, Any]]:
+    """Every argument by name, with the container and the key that hold it."""
+    for name, value in list(bound.arguments.items()):
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            copied = bound.arguments[name] = dict(value)
+            yield from ((key, item, copied, key) for key, item in value.items())
+        elif kind is inspect.Parameter.VAR_POSITIONAL:
+            # A list while it is settled; `prepare` makes it a tuple again.
+            listed = bound.arguments[name] = list(value)
+            yield from ((f"{name}[{at}]", item, listed, at) for at, item in enumerate(value))
+        else:
+            yield name, value, bound.arguments, name
+
+
+def _first(signature: inspect.Signature) -> str | None:
+    for entry in signature.parameters.values():
+        return f"{entry.name}[0]" if entry.kind is inspect.Parameter.VAR_POSITIONAL else entry.name
+    return None
+
+
+def _one_length(declaration: Declaration, cut: list[Part]) -> int | None:
+    for part in cut[1:]:
+        if part.rows != cut[0].rows:
+            raise PlanError(
+                f"{declaration.name}: {cut[0].name} has {cut[0].rows} rows and {part.name} has {part.rows}; what is cut "
+                "together must have as many rows",
+                lengths=[cut[0].rows, part.rows],
+            )
+    return cut[0].rows if cut else None
+
+
+def _refuse_undeclared(declaration: Declaration, name: str, value: Any, rows: int | None) -> None:
+    if rows is None or rows < 2 or isinstance(value, (Sharded, Zipped)):
+        return
+    if count(value) == rows and not any(
+        isinstance(item, (Sharded, Zipped, Rows, Same, Global)) for _, item in trees.children(value)
+    ):
+        raise PlanError(
+            f"{declaration.name}: {name} has {rows} items, as many as the call has rows, and nobody has said whether it is "
+            f"rows: declare it in rows=, or wrap it in Rows or Same",
+            argument=name,
+            rows=rows,
+        )

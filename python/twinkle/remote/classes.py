@@ -1,0 +1,222 @@
+"""`remote_class` and `remote_function`: the same class, in this process or in the workers of a device group."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from twinkle.errors import PlacementError, PlanError
+from twinkle.remote.session import current_session
+from twinkle.remote.signature import Declaration, declared
+from twinkle.runtime import current
+
+if TYPE_CHECKING:
+    from twinkle.mesh import DeviceMesh
+
+__all__ = ["construct", "remote_class", "remote_function"]
+
+_Class = TypeVar("_Class", bound=type)
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+#: Where an instance keeps what runs its calls.
+_COMPONENT = "_twinkle_component"
+
+
+def remote_function(
+    dispatch: Any = "all",
+    execute: str = "all",
+    collect: Any = "none",
+    rows: str | Sequence[str] | None = None,
+    result_rows: str | Sequence[str | int] | Mapping[str, Any] | None = None,
+    collect_from: str = "pp_last",
+    split: Any = "even",
+    group: int = 1,
+    allow_empty: bool = False,  # noqa: FBT001, FBT002 - the order of the arguments is the contract
+    loss_mask: str | Mapping[str, Any] | None = None,
+    pad_values: Mapping[str, Any] | None = None,
+    fan_out: str = "all",
+    verify_replicas: bool = False,  # noqa: FBT001, FBT002
+    sync: bool = False,  # noqa: FBT001, FBT002
+    lazy_collect: bool | None = None,
+    timeout: float | None = None,
+    **unknown: Any,
+) -> Callable[[_Method], _Method]:
+    """Declares how calls of a method reach the workers, and what becomes of their results.
+
+    Where rows go: `dispatch` 'all' gives every worker everything, 'slice_dp' cuts rows into one shard per data rank, 'slice'
+    into one per worker, a function `(workers, worker, args, kwargs, device_mesh)` returns each worker's arguments. `rows`
+    names the parameters that are rows; None is the first one, if it is a list, tuple, array, tensor or handle. `split` is
+    'even', 'pad' (shards of one size, short ones repeating a row, which `loss_mask` masks) or a function `(n, shards)` that
+    returns a Layout; `group` keeps that many neighbours together; shards without rows are refused unless `allow_empty`.
+    `fan_out='lead'` gives rows to the first worker of each shard alone, the others get None.
+
+    Who runs: `execute` 'all', 'first' (worker 0, with all rows), or 'peer' (this driver's share of the workers).
+
+    What comes back: `collect` 'none' is a list with every worker's result; 'flatten' and 'last_pp' join rows in order, once
+    per row; 'mean' (or 'avg', weighted by rows) and 'sum' fold numbers; 'first' and 'last_pp_first' take the first shard's;
+    a function `(outputs, device_mesh)` does what it likes. `result_rows` names the keys of a result that are rows, or maps
+    keys to a rule: 'rows', 'list', 'mean', ('mean', weight key), 'sum', 'first', 'max'. `collect_from` says which replicas
+    have the result: 'pp_last', 'pp_first', 'any' (all of them alike), 'all' (every worker's is collected).
+    `verify_replicas` compares them. `pad_values` widens columns whose rows differ in width. Rows stay with the workers, as a
+    handle, where `lazy_collect` (None: as `initialize` says); `sync=True` always pulls them. `timeout` is one deadline in
+    seconds for the whole call.
+    """
+    options = {
+        "dispatch": dispatch,
+        "execute": execute,
+        "collect": collect,
+        "rows": rows,
+        "result_rows": result_rows,
+        "collect_from": collect_from,
+        "split": split,
+        "group": group,
+        "allow_empty": allow_empty,
+        "loss_mask": loss_mask,
+        "pad_values": pad_values,
+        "fan_out": fan_out,
+        "verify_replicas": verify_replicas,
+        "sync": sync,
+        "lazy_collect": lazy_collect,
+        "timeout": timeout,
+        **unknown,
+    }
+    declaration = declared(options)
+
+    def decorate(method: _Method) -> _Method:
+        if inspect.iscoroutinefunction(method) or not callable(method):
+            raise PlanError(f"remote_function takes plain methods, not {method!r}")
+        own = declaration.of(method)
+
+        @functools.wraps(method)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            component = getattr(self, _COMPONENT, None)
+            if component is None:
+                return method(self, *args, **kwargs)
+            return component.call(own, args, kwargs)
+
+        call.__twinkle__ = (own, method)  # type: ignore[attr-defined]
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def remote_class(execute: str = "all") -> Callable[[_Class], _Class]:
+    """Makes a class a component, which takes the keywords `remote_group=None` and `device_mesh=None` beside its own.
+
+    Without a `remote_group`, or in local mode, it is built in this process. With one, an object is built in every worker of
+    that group, or with `execute='first'` in its first worker alone, which sees a mesh of one; what the caller holds then
+    passes calls of its `remote_function` methods on. `device_mesh` has one position per worker or one per device; the object
+    finds it as `self.device_mesh`, and its constructor gets it if it takes a parameter of that name.
+    """
+    if execute not in ("all", "first"):
+        raise PlanError(f"remote_class: execute must be 'all' or 'first', not {execute!r}; write @remote_class()")
+
+    def decorate(kind: _Class) -> _Class:
+        if not isinstance(kind, type):
+            raise PlanError(f"remote_class decorates a class, not {kind!r}")
+        original = kind.__init__  # type: ignore[misc]
+
+        @functools.wraps(original)
+        def init(self: Any, *args: Any, remote_group: str | None = None, device_mesh: Any = None, **kwargs: Any) -> None:
+            if getattr(self, "_twinkle_building", False):
+                # The constructor of a base class, called from one that is being built already.
+                original(self, *args, **kwargs, **_accepted(original, device_mesh=device_mesh, remote_group=remote_group))
+                return
+            if type(self).__init__ is not init:
+                raise PlanError(
+                    f"{type(self).__qualname__} has a constructor of its own: decorate it with @remote_class() as well",
+                    kind=type(self).__qualname__,
+                )
+            _begin(self, execute, args, kwargs, remote_group, device_mesh)
+
+        init.__twinkle_init__ = original  # type: ignore[attr-defined]
+        kind.__init__ = init  # type: ignore[misc]
+        if "__getattr__" not in kind.__dict__:
+            kind.__getattr__ = _elsewhere  # type: ignore[attr-defined]
+        return kind
+
+    return decorate
+
+
+def construct(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: DeviceMesh | None) -> Any:
+    """Builds the object itself, in this process; `mesh` is the component's, None where it was given none."""
+    instance = kind.__new__(kind)
+    original = getattr(kind.__init__, "__twinkle_init__", kind.__init__)  # type: ignore[misc]
+    _set(instance, "_twinkle_building", value=True)
+    _set(instance, "device_mesh", value=mesh if mesh is not None else current.device_mesh)
+    original(instance, *args, **kwargs, **_accepted(original, device_mesh=mesh))
+    return instance
+
+
+def _begin(
+    self: Any, execute: str, args: tuple[Any, ...], kwargs: dict[str, Any], group: str | None, mesh: DeviceMesh | None
+) -> None:
+    session = current_session()
+    if session is None and (mesh is not None or group is not None) and not current.positions:
+        what = "device_mesh" if mesh is not None else "remote_group"
+        raise PlacementError(
+            f"{type(self).__qualname__}: {what} was given before initialize(), so nothing could honour it; call "
+            "twinkle.initialize(...) first",
+            kind=type(self).__qualname__,
+        )
+    if current.positions and group is not None:
+        raise PlacementError(f"{type(self).__qualname__}: a worker makes no remote components; make them on the driver")
+    if session is not None and group is not None:
+        session.check_group(group)
+    if session is not None and session.mode == "ray" and group is not None:
+        from twinkle.mesh import DeviceMesh
+
+        owner = session.ray_groups[group]
+        given = mesh is not None
+        first = execute == "first"
+        if first:
+            own = DeviceMesh.from_sizes(dp_size=1)
+        else:
+            own = mesh or session.device_mesh or DeviceMesh.from_sizes(dp_size=owner.workers)
+        if first and given:
+            kwargs = {**kwargs, **_accepted(getattr(type(self).__init__, "__twinkle_init__"), device_mesh=mesh)}  # noqa: B009
+        component = owner.component(type(self), args, kwargs, own, first=first, given=given and not first, lazy=session.lazy_collect)
+        _set(self, _COMPONENT, value=component)
+        _set(self, "device_mesh", value=own)
+        return
+    from twinkle.remote.engine_local import LocalComponent
+
+    component = None
+    if session is not None:
+        own_mesh = mesh or (current.device_mesh if session.mode == "local" else None)
+        component = LocalComponent(self, own_mesh, execute, lazy=session.lazy_collect)
+    _set(self, "_twinkle_building", value=True)
+    _set(self, "device_mesh", value=mesh if mesh is not None else current.device_mesh)
+    original = type(self).__init__.__twinkle_init__
+    if component is None or component.builds:
+        original(self, *args, **kwargs, **_accepted(original, device_mesh=mesh))
+    if component is not None:
+        _set(self, _COMPONENT, value=component)
+
+
+def _accepted(function: Any, **offered: Any) -> dict[str, Any]:
+    """What of the offered keywords a function has a parameter for, and was given."""
+    parameters = inspect.signature(function).parameters
+    return {name: value for name, value in offered.items() if name in parameters and value is not None}
+
+
+def _set(instance: Any, name: str, *, value: Any) -> None:
+    try:
+        object.__setattr__(instance, name, value)
+    except AttributeError as error:
+        raise PlanError(
+            f"{type(instance).__qualname__} has __slots__ without {name!r}; a remote class needs a __dict__"
+        ) from error
+
+
+def _elsewhere(self: Any, name: str) -> Any:
+    component = self.__dict__.get(_COMPONENT)
+    group = getattr(getattr(component, "group", None), "name", None)
+    if group is None or name.startswith("__"):
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    raise AttributeError(
+        f"{type(self).__name__!r} object lives in remote group {group!r}, and so does its {name!r}: read it through a "
+        "method decorated with @remote_function()"
+    )

@@ -1,0 +1,374 @@
+"""Calls on components that live in this process, alone or as one of the processes of a launcher.
+
+The same declarations hold as on Ray. Under a launcher every rank makes the same calls: rows go from rank to rank by one
+all-to-all per handle, results are joined on every rank, and ranks outside a component's mesh take part with empty hands.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from twinkle.errors import PlanError, RemoteCallError
+from twinkle.plan import Layout, Placement, route
+from twinkle.platform import Platform
+from twinkle.remote import rows as row_tools
+from twinkle.remote.arguments import Part, Prepared, filled, prepare
+from twinkle.remote.counting import traffic
+from twinkle.remote.exchange import Exchange, exchange
+from twinkle.remote.handle import Sharded, Store
+from twinkle.remote.handover import hand_over
+from twinkle.remote.masking import masked
+from twinkle.remote.results import Leaf, combined, unmarked
+from twinkle.remote.split import layout_of
+from twinkle.remote.waiting import call_error
+from twinkle.remote.worker import Reply, Request, digest_of, run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from twinkle.mesh import DeviceMesh
+    from twinkle.remote.signature import Declaration
+
+__all__ = ["LocalComponent", "local_handle"]
+
+
+class LocalComponent:
+    """One component object of this process."""
+
+    def __init__(self, instance: Any, mesh: DeviceMesh | None, execute: str, *, lazy: bool) -> None:
+        from twinkle.mesh import DeviceMesh
+
+        self.instance, self.execute, self.lazy = instance, execute, lazy
+        world = Platform.get_world_size() if Platform.get_rank() >= 0 else 1
+        self.peers = world > 1 and mesh is not None
+        if mesh is None or not self.peers:
+            # Alone, this process holds every row of every mesh.
+            mesh = DeviceMesh.from_sizes(dp_size=1)
+        self.mesh = mesh if execute == "all" else DeviceMesh.from_axes({"dp": 1}, offset=mesh.rank_at(0))
+        self.rank = Platform.get_rank() if self.peers else 0
+        self.position = self.mesh.position_of(self.rank)
+
+    @property
+    def builds(self) -> bool:
+        """Whether the object is built in this process."""
+        return self.position is not None
+
+    def call(self, declaration: Declaration, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs one method here, and joins its results with those of the other ranks."""
+        return _Call(self, declaration, exchange() if self.peers else None).run(args, kwargs)
+
+
+class _Call:
+    def __init__(self, component: LocalComponent, declaration: Declaration, peers: Exchange | None) -> None:
+        self.component, self.declaration, self.peers = component, declaration, peers
+        from twinkle.mesh import DeviceMesh
+
+        self.mesh = component.mesh
+        if declaration.execute == "first":
+            self.mesh = DeviceMesh.from_axes({"dp": 1}, offset=self.mesh.rank_at(0))
+        size = self.mesh.world_size
+        placed = DeviceMesh.from_sizes(dp_size=size) if declaration.dispatch == "slice" else self.mesh
+        self.placement = placed.placement(1, None, declaration.holders)
+        self.ranks = [self.mesh.rank_at(position) for position in range(size)]
+        self.shard_of = self.placement.shard_of_worker.tolist()
+        self.position = self.mesh.position_of(component.rank)
+        self.shard = None if self.position is None else self.shard_of[self.position]
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        declaration = self.declaration
+        if callable(declaration.dispatch):
+            args, kwargs = declaration.dispatch(self.mesh.world_size, self.position or 0, args, kwargs, self.mesh)
+        prepared = prepare(declaration, tuple(args), dict(kwargs), mine=self.peers is not None)
+        layout = self._layout(prepared)
+        values = [self._value(part, layout) for part in prepared.parts]
+        if self.position is None:
+            reply, failure = None, None
+        else:
+            reply, failure = self._tried(prepared, values, layout)
+        if callable(declaration.collect) or declaration.collect == "none":
+            if failure is not None:
+                raise failure
+            return None if reply is None else unmarked(reply.rest)
+        return self._collected(reply, failure, layout)
+
+    def _tried(self, prepared: Prepared, values: list[Any], layout: Layout | None) -> tuple[Reply | None, Exception | None]:
+        declaration = self.declaration
+        shard = self.shard or 0
+        reader = self.position in self.placement.holders(shard).tolist()
+        plain = callable(declaration.collect) or declaration.collect == "none"
+        request = Request(
+            "", declaration.name, (), shard, layout, True if reader or plain else None, 0, (), declaration.verify_replicas
+        )
+        method = getattr(type(self.component.instance), declaration.name.rpartition(".")[2]).__twinkle__[1]
+        args, kwargs = filled(prepared.args, values), filled(prepared.kwargs, values)
+        try:
+            return run(self.component.instance, method, declaration, args, kwargs, request), None
+        except Exception as error:
+            if self.peers is None:
+                raise
+            return None, error
+
+    # Rows on their way to this rank.
+
+    def _layout(self, prepared: Prepared) -> Layout | None:
+        if not prepared.cut:
+            return None
+        mine = [part for part in prepared.cut if part.kind in ("plain", "single") and not part.everybody]
+        if self.peers is None or not mine:
+            rows = prepared.cut[0].rows
+            return layout_of(self.declaration, rows, self.placement.shards)
+        return self._own_rows(mine, [part for part in prepared.cut if part not in mine])
+
+    def _own_rows(self, mine: list[Part], others: list[Part]) -> Layout:
+        """The layout of rows that every rank brings itself: replicas must bring the same."""
+        assert self.peers is not None
+        here = None if self.position is None else [(part.rows, digest_of(part.value)) for part in mine]
+        told = self.peers.gathered(here)
+        sizes = []
+        for shard in range(self.placement.shards):
+            members = self.placement.members(shard).tolist()
+            brought = [told[self.ranks[member]] for member in members]
+            for member, one in zip(members, brought, strict=True):
+                if one != brought[0]:
+                    first = self.ranks[members[0]]
+                    raise PlanError(
+                        f"{self.declaration.name}: {mine[0].name} is a plain list, which means each rank's own rows, but "
+                        f"ranks {first} and {self.ranks[member]} are replicas of shard {shard} and brought different ones "
+                        f"({brought[0][0][0]} and {one[0][0]} rows): pass the handle of another call, wrap the rows of the "
+                        "whole job in Global, or change rows in place with handle.map(f)",
+                        shard=shard,
+                        ranks=[first, self.ranks[member]],
+                    )
+            sizes.append(brought[0][0][0])
+        borders = [sum(sizes[:at]) for at in range(len(sizes) + 1)]
+        for part in others:
+            if part.rows != borders[-1]:
+                raise PlanError(
+                    f"{self.declaration.name}: all ranks together brought {borders[-1]} rows of {mine[0].name}, and "
+                    f"{part.name} has {part.rows}",
+                    lengths=[borders[-1], part.rows],
+                )
+        layout = Layout.explicit([range(a, b) for a, b in zip(borders, borders[1:], strict=False)])
+        if not self.declaration.allow_empty:
+            layout.require_rows()
+        return layout
+
+    def _value(self, part: Part, layout: Layout | None) -> Any:
+        if part.kind == "zip":
+            inner = [self._value(_inner(part, value), layout) for value in part.value.parts]
+            return list(zip(*inner, strict=True))
+        if part.kind == "handle":
+            if part.whole:
+                return part.value.gather()
+            return self._handed(part, layout)
+        if layout is None or self.peers is None:
+            return part.value if layout is None else self._cut(part, layout, 0)
+        if self.shard is None or not part.everybody:
+            return part.value
+        return self._cut(part, layout, self.shard)
+
+    def _cut(self, part: Part, layout: Layout, shard: int) -> Any:
+        if part.kind == "single":
+            return part.value
+        taken, real = layout.take(part.value, shard), int(layout.real_sizes[shard])
+        return taken if real == layout.sizes[shard] else masked(taken, part.name, real, self.declaration.loss_mask)
+
+    def _handed(self, part: Part, layout: Layout | None) -> Any:
+        """This rank's rows of a handle."""
+        handle: Sharded = part.value
+        if layout is None:
+            return handle.gather()
+        keeper: Keeper = handle._store.keeper
+        if self.peers is None or keeper.peers is None:
+            return layout.take(handle.gather(), self.shard or 0)
+        over = hand_over(handle.layout, layout, [len(self.placement.members(d)) for d in range(layout.shards)])
+        moves = numpy.concatenate([handle.layout.reshard(layout), handle.layout.pad_moves(layout)])
+        places = {rank: worker for worker, rank in enumerate(keeper.ranks)}
+        same = [places.get(rank, -1) for rank in self.ranks]
+        routed = route(moves, keeper.placement, self.placement, same).tolist()
+        outgoing: list[list[Any]] = [[] for _ in range(self.peers.size)]
+        me = self.component.rank
+        for worker, start, to, at, length in routed:
+            if keeper.ranks[worker] == me:
+                leaves = handle._store.holders[keeper.shard_of[worker]][0][1]
+                piece = row_tools.take(leaves[handle._leaf], [(start, start + length)])
+                # A pad may be several rows in one move; each is a piece of its own.
+                outgoing[self.ranks[to]] += _singles(at, piece, int(layout.real_sizes[self.shard_of[to]]))
+        empty = self._empty(handle)
+        incoming = self.peers.swapped([(pieces, empty) for pieces in outgoing])
+        if self.shard is None:
+            return None
+        pieces = sorted((piece for found, _ in incoming for piece in found), key=lambda piece: piece[0])
+        traffic.moved_rows += sum(row_tools.count(piece) or 0 for _, piece in pieces)
+        if not pieces:
+            return next(one for _, one in incoming if one is not None)
+        return self._joined(part.name, pieces, over.pads[self.shard], int(layout.real_sizes[self.shard]))
+
+    def _joined(self, name: str, pieces: list[tuple[int, Any]], pads: list[Any], real: int) -> Any:
+        """The rows and pads of this shard out of the pieces that arrived, each with the local row it begins at."""
+        declaration = self.declaration
+        found = [piece for at, piece in pieces if at < real]
+        fetched = iter([piece for at, piece in pieces if at >= real])
+        value = row_tools.join(found, declaration.pad_values, name) if found else None
+        if not pads:
+            return value
+        made = [row_tools.take(value, [(pad, pad + 1)]) if isinstance(pad, int) else next(fetched) for pad in pads]
+        return masked(row_tools.join([*found, *made], declaration.pad_values, name), name, real, declaration.loss_mask)
+
+    @staticmethod
+    def _empty(handle: Sharded) -> Any:
+        held = [those[0][1] for those in handle._store.holders if those and those[0][1] is not None]
+        return row_tools.take(held[0][handle._leaf], [(0, 0)]) if held else None
+
+    # Results on their way back.
+
+    def _collected(self, reply: Reply | None, failure: Exception | None, layout: Layout | None) -> Any:
+        holders = [self.placement.holders(shard).tolist() for shard in range(self.placement.shards)]
+        leaves = None if reply is None else reply.rows
+        if self.peers is None:
+            assert reply is not None
+            told: list[Any] = [(None, _bare(reply), reply.digest)]
+        else:
+            text = None if failure is None else f"{type(failure).__name__}: {failure}"
+            shared = None if reply is None else (_bare(reply), reply.digest)
+            told = [(text, *(shared or (None, None))) for text, shared in self.peers.gathered((text, shared))]
+            self._raise_failures(told, failure, layout)
+        if self.declaration.verify_replicas:
+            self._compare(told)
+        if self.declaration.collect_from == "all":
+            found, weights = list(range(self.mesh.world_size)), [self._weight(layout, shard) for shard in self.shard_of]
+        else:
+            found = [those[0] for those in holders]
+            weights = [self._weight(layout, shard) for shard in range(self.placement.shards)]
+        bare = [told[self.ranks[worker] if self.peers is not None else 0][1] for worker in found]
+        return combined(
+            [reply.rest for reply in bare], weights, self.declaration, lambda leaf: self._rows(leaf, bare, leaves, layout), found
+        )
+
+    def _rows(self, leaf: Leaf, bare: Sequence[Reply], leaves: Any, layout: Layout | None) -> Any:
+        counts = [reply.counts[leaf.index] for reply in bare]
+        if layout is None:
+            borders = [sum(counts[:at]) for at in range(len(counts) + 1)]  # type: ignore[misc]
+            made = Layout.explicit([range(a, b) for a, b in zip(borders, borders[1:], strict=False)])
+        else:
+            for shard, (count, expected) in enumerate(zip(counts, layout.sizes.tolist(), strict=True)):
+                if count != expected:
+                    raise PlanError(
+                        f"{self.declaration.name}: the worker of shard {shard} returned {count} rows at {leaf.name!r}, "
+                        f"expected {expected}, one for each row it was given",
+                        shard=shard,
+                        key=leaf.name,
+                        expected=expected,
+                        found=count,
+                    )
+            made = layout.settled()
+        holders = tuple(((None, leaves if shard == self.shard else None),) for shard in range(made.shards))
+        lengths = tuple(tuple(reply.lengths[at] for reply in bare) for at in range(len(bare[0].counts)))
+        keeper = Keeper(self.peers, self.placement, self.ranks)
+        handle = Sharded(made, Store(keeper, holders, 0, lengths), leaf.index, leaf.name, self.declaration.pad_values)
+        lazy = self.declaration.lazy_collect
+        keep = not self.declaration.sync and (self.component.lazy if lazy is None else lazy)
+        return handle if keep else handle.gather()
+
+    def _raise_failures(self, told: list[Any], failure: Exception | None, layout: Layout | None) -> None:
+        # A rank that failed itself has its own cause to show.
+        mine = [self.component.rank] if failure is not None else []
+        for rank in [*mine, *self.ranks]:
+            text = told[rank][0]
+            if text is None:
+                continue
+            worker = self.ranks.index(rank)
+            about = {"worker": worker, "coordinates": self.mesh.coordinates(rank), "node": None, "rows": None}
+            if layout is not None:
+                about["rows"] = layout.rows(self.shard_of[worker]).tolist()
+            if failure is not None:
+                raise call_error(self.declaration.name, about, failure) from failure
+            raise RemoteCallError(f"{self.declaration.name} failed on rank {rank}: {text}", method=self.declaration.name, **about)
+
+    def _compare(self, told: list[Any]) -> None:
+        for shard in range(self.placement.shards):
+            members = self.placement.members(shard).tolist()
+            for member in members[1:]:
+                ranks = [self.ranks[members[0]], self.ranks[member]]
+                if told[ranks[0]][2] != told[ranks[1]][2]:
+                    raise PlanError(
+                        f"{self.declaration.name}: ranks {ranks[0]} and {ranks[1]} are replicas of shard {shard} and returned "
+                        "different results",
+                        shard=shard,
+                        ranks=ranks,
+                    )
+
+    @staticmethod
+    def _weight(layout: Layout | None, shard: int) -> float:
+        return 1.0 if layout is None else float(layout.real_sizes[shard])
+
+
+class Keeper:
+    """Reads what the ranks of one call have kept."""
+
+    def __init__(self, peers: Exchange | None, placement: Placement, ranks: list[int]) -> None:
+        self.peers, self.placement, self.ranks = peers, placement, ranks
+        self.shard_of = placement.shard_of_worker.tolist()
+
+    def read(self, store: Store, leaf: int, wanted: dict[int, list[tuple[int, int]]]) -> dict[int, list[Any]]:
+        """The named cuts of the named shards; under a launcher every rank asks for the same."""
+        if self.peers is None:
+            return {shard: self._cut(store, shard, leaf, cuts) for shard, cuts in wanted.items()}
+        me = self.peers.rank
+        mine = {}
+        for shard, cuts in wanted.items():
+            if self.ranks[self.placement.holders(shard).tolist()[0]] == me:
+                mine[shard] = self._cut(store, shard, leaf, cuts)
+        found: dict[int, list[Any]] = {}
+        for one in self.peers.gathered(mine):
+            found |= one
+        return found
+
+    def mapped(self, store: Store, leaf: int, function: Any) -> Store:
+        """Applies a function to every row this rank has."""
+        holders = []
+        known: list[list[int] | None] = []
+        for those in store.holders:
+            leaves = those[0][1]
+            made = None if leaves is None else [[function(row) for row in leaves[leaf]]]
+            holders.append(((None, made),))
+            known.append(None)
+        return Store(self, tuple(holders), 0, (tuple(known),))
+
+    @staticmethod
+    def _cut(store: Store, shard: int, leaf: int, cuts: list[tuple[int, int]]) -> list[Any]:
+        leaves = store.holders[shard][0][1]
+        return [row_tools.take(leaves[leaf], [cut]) for cut in cuts]
+
+
+def local_handle(rows: Any, layout: Layout, mesh: DeviceMesh) -> Sharded:
+    """A handle of rows that every rank has already: `rows` are this rank's shard of the layout, None outside the mesh.
+
+    Replicas have equal rows, and whoever is nearest to their reader sends them. Makes no collective.
+    """
+    placement = mesh.placement(1, None, "any")
+    rank = Platform.get_rank() if Platform.get_rank() >= 0 else mesh.rank_at(0)
+    position = mesh.position_of(rank)
+    shard = None if position is None else int(placement.shard_of_worker[position])
+    keeper = Keeper(exchange(), placement, [mesh.rank_at(place) for place in range(mesh.world_size)])
+    holders = tuple(((None, [rows] if at == shard else None),) for at in range(layout.shards))
+    return Sharded(layout, Store(keeper, holders, 0))
+
+
+def _singles(at: int, piece: Any, real: int) -> list[tuple[int, Any]]:
+    """A piece, or where it holds pads its rows one by one."""
+    if at < real:
+        return [(at, piece)]
+    return [(at + step, row_tools.take(piece, [(step, step + 1)])) for step in range(row_tools.count(piece) or 0)]
+
+
+def _bare(reply: Reply) -> Reply:
+    """A reply without its rows."""
+    return Reply(reply.rest, reply.names, reply.counts, reply.lengths, None, None, 0)
+
+
+def _inner(part: Part, value: Any) -> Part:
+    kind = "handle" if isinstance(value, Sharded) else "plain"
+    return Part(part.name, kind, value, part.rows, part.whole, part.everybody)

@@ -1,0 +1,121 @@
+"""A device group on Ray: one process per worker, started when its first component is made."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from twinkle.errors import RemoteCallError
+from twinkle.remote.engine_ray import RayComponent
+from twinkle.remote.pickling import packed
+from twinkle.remote.waiting import Deadline, results_of
+from twinkle.remote.worker import Host
+
+if TYPE_CHECKING:
+    from twinkle.mesh import DeviceMesh
+    from twinkle.remote.resources import Reservation
+
+__all__ = ["RayGroup"]
+
+#: Host ports that HCCL takes, one block per group.
+_HCCL_FIRST, _HCCL_BLOCK = 60_000, 64
+
+
+class RayGroup:
+    """The workers of one device group."""
+
+    def __init__(self, reservation: Reservation, number: int, seed: int | None) -> None:
+        self.reservation, self.number, self.seed = reservation, number, seed
+        self.name = reservation.group.name
+        self.gpus_per_worker = reservation.group.gpus_per_worker
+        self._hosts: list[Any] = []
+        self._components = 0
+        self.closed = False
+
+    @property
+    def workers(self) -> int:
+        """How many workers the group has."""
+        return len(self.reservation.workers)
+
+    def node_of(self, worker: int) -> str:
+        """The node of a worker."""
+        return self.reservation.addresses[worker]
+
+    @property
+    def hosts(self) -> list[Any]:
+        """The actor of every worker."""
+        if not self._hosts:
+            self._start()
+        return self._hosts
+
+    def check_alive(self, method: str) -> None:
+        """Refuses what cannot be answered any more."""
+        if self.closed:
+            raise RemoteCallError(f"{method}: the workers of group {self.name!r} were shut down", method=method, group=self.name)
+
+    def component(
+        self, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: DeviceMesh, *, first: bool, given: bool, lazy: bool
+    ) -> RayComponent:
+        """Makes one component object on every worker, or on the first."""
+        workers = 1 if first else self.workers
+        self._components += 1
+        name = f"{kind.__qualname__}-{self._components}"
+        component = RayComponent(self, name, mesh, workers, lazy=lazy)
+        # A worker whose positions span two shards is refused before anything is started.
+        component.placement("pp_last")
+        recipe = packed((kind, args, kwargs, mesh if given else None))
+        width = mesh.world_size // workers
+        hosts = self.hosts[:workers]
+        references = [
+            host.build.remote(name, recipe, tuple(range(worker * width, (worker + 1) * width)), mesh)
+            for worker, host in enumerate(hosts)
+        ]
+        results_of(references, Deadline(None), f"{kind.__qualname__}.__init__", self._told)
+        weakref.finalize(component, _forget, self, list(hosts), name)
+        return component
+
+    def close(self) -> None:
+        """Ends the workers."""
+        import ray
+
+        self.closed = True
+        hosts, self._hosts = self._hosts, []
+        for host in hosts:
+            ray.kill(host, no_restart=True)
+
+    def _start(self) -> None:
+        import ray
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        self.check_alive("starting workers")
+        actor = ray.remote(Host)
+        held = self.reservation
+        hosts = [
+            actor.options(
+                num_cpus=0,
+                max_restarts=0,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(pg, placement_group_bundle_index=bundle),
+            ).remote()
+            for pg, bundle in zip(held.placement_group, held.bundles, strict=True)
+        ]
+        self._hosts = hosts
+        address, port = ray.get(hosts[0].port.remote())
+        shared = {"MASTER_ADDR": address, "MASTER_PORT": str(port), "TWINKLE_GROUP": self.name}
+        if held.group.device_type == "npu":
+            first = _HCCL_FIRST + self.number * _HCCL_BLOCK
+            ports = f"{first}-{first + _HCCL_BLOCK // 2 - 1}"
+            shared |= {"HCCL_IF_BASE_PORT": str(first + _HCCL_BLOCK // 2), "HCCL_HOST_SOCKET_PORT_RANGE": ports}
+            shared |= {"HCCL_NPU_SOCKET_PORT_RANGE": ports}
+        references = [
+            host.prepare.remote({**worker.env, **shared}, self.seed) for host, worker in zip(hosts, held.workers, strict=True)
+        ]
+        results_of(references, Deadline(None), f"starting group {self.name!r}", self._told)
+
+    def _told(self, at: int) -> dict[str, Any]:
+        return {"worker": at, "node": self.node_of(at)}
+
+
+def _forget(group: RayGroup, hosts: list[Any], name: str) -> None:
+    if not group.closed:
+        for host in hosts:
+            host.drop.remote(name)

@@ -1,0 +1,196 @@
+"""Results: which parts of what a method returned are rows, and what becomes of the others.
+
+A worker takes the rows out of its result and leaves the rest; the caller joins the rests of all shards key by key, each by
+its rule: `list` (one per shard), `mean` (weighted by rows or by another key), `sum`, `first` or `max`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from twinkle.errors import PlanError
+from twinkle.remote import trees
+from twinkle.remote.markers import Global, Rows, Same
+from twinkle.remote.rows import count
+from twinkle.remote.signature import Declaration
+
+__all__ = ["Leaf", "combined", "split_result", "unmarked"]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """The place in a result where rows were taken out: the number of the leaf and the path it had."""
+
+    index: int
+    name: str
+
+
+def split_result(value: Any, declaration: Declaration) -> tuple[Any, list[Any], list[str]]:
+    """The result without its rows, the rows, and the name of each."""
+    if callable(declaration.collect) or declaration.collect == "none":
+        return unmarked(value), [], []
+    leaves: list[Any] = []
+    names: list[str] = []
+
+    def taken(rows: Any, path: trees.Path) -> Leaf:
+        leaves.append(rows)
+        names.append(str(path[-1]) if path else "rows")
+        return Leaf(len(leaves) - 1, names[-1])
+
+    def columns(node: Any, path: trees.Path) -> Any:
+        if trees.is_branch(node) and not isinstance(node, (list, tuple)):
+            return trees.rebuilt(
+                node, lambda column, at: (False, None) if at == path else (True, columns(column, at)), path
+            )
+        if count(node) is None:
+            raise PlanError(
+                f"{declaration.name} returned a {type(node).__name__} at {_at(path)}, which is declared as rows: return a "
+                "list, tuple, array or tensor there",
+                key=_at(path),
+            )
+        return taken(node, path)
+
+    def leaf(node: Any, path: trees.Path) -> tuple[bool, Any]:
+        if isinstance(node, Rows):
+            return True, columns(node.value, path)
+        if isinstance(node, (Same, Global)):
+            return True, node.value
+        if path and declaration.rule(path[-1]) == "rows" and (isinstance(path[-1], str) or len(path) == 1):
+            return True, columns(node, path)
+        if not path and declaration.collects_rows and declaration.result_rows is None and count(node) is not None:
+            marked = isinstance(node, (list, tuple)) and any(isinstance(item, Rows) for item in node)
+            return (False, None) if marked else (True, taken(node, path))
+        return False, None
+
+    return trees.rebuilt(value, leaf), leaves, names
+
+
+def unmarked(value: Any) -> Any:
+    """A tree without markers."""
+    return trees.rebuilt(
+        value, lambda node, _: (True, node.value) if isinstance(node, (Rows, Same, Global)) else (False, None)
+    )
+
+
+def combined(
+    rests: Sequence[Any],
+    weights: Sequence[float],
+    declaration: Declaration,
+    rows_of: Callable[[Leaf], Any],
+    workers: Sequence[int],
+) -> Any:
+    """One result out of the rest of each shard; `rows_of` gives the joined rows of a leaf.
+
+    `workers` are the numbers of the workers whose rests these are, for the words of a refusal.
+    """
+    return _Combination(weights, declaration, rows_of, workers).node(list(rests), ())
+
+
+class _Combination:
+    def __init__(
+        self, weights: Sequence[float], declaration: Declaration, rows_of: Callable[[Leaf], Any], workers: Sequence[int]
+    ) -> None:
+        self.weights, self.declaration, self.rows_of, self.workers = list(weights), declaration, rows_of, workers
+
+    def node(self, found: list[Any], path: trees.Path, beside: list[Any] | None = None) -> Any:
+        first = found[0]
+        self._check_kinds(found, path)
+        if isinstance(first, Leaf):
+            return self.rows_of(first)
+        if self._opens(first, path):
+            keys = [[key for key, _ in trees.children(value)] for value in found]
+            for worker, other in zip(self.workers, keys, strict=True):
+                if set(other) != set(keys[0]):
+                    missing = ", ".join(sorted(map(repr, set(keys[0]) ^ set(other))))
+                    raise PlanError(
+                        f"{self.declaration.name}: worker {worker} and worker {self.workers[0]} returned different keys at "
+                        f"{_at(path)}: {missing}",
+                        worker=worker,
+                        key=_at(path),
+                    )
+            columns = [dict(trees.children(value)) for value in found]
+            made = {key: self.node([column[key] for column in columns], (*path, key), found) for key in keys[0]}
+            # Every part is settled already, whatever it holds now.
+            return trees.rebuilt(first, lambda _, at: (True, made[at[0]]) if at else (False, None))
+        return self._by_rule(found, path, beside)
+
+    def _opens(self, node: Any, path: trees.Path) -> bool:
+        """Whether the parts of a node follow rules of their own."""
+        if isinstance(node, (Mapping, tuple)) or (trees.is_branch(node) and not isinstance(node, list)):
+            return isinstance(node, Mapping) or not isinstance(node, tuple) or not path or _has_leaf(node)
+        return isinstance(node, list) and _has_leaf(node)
+
+    def _check_kinds(self, found: list[Any], path: trees.Path) -> None:
+        for worker, value in zip(self.workers, found, strict=True):
+            if (value is None) != (found[0] is None) or isinstance(value, Leaf) != isinstance(found[0], Leaf):
+                kinds = ["rows" if isinstance(v, Leaf) else type(v).__name__ for v in (found[0], value)]
+                raise PlanError(
+                    f"{self.declaration.name}: worker {self.workers[0]} returned {kinds[0]} at {_at(path)} and worker "
+                    f"{worker} {kinds[1]}; the workers whose results are collected must return alike",
+                    worker=worker,
+                    key=_at(path),
+                )
+
+    def _by_rule(self, found: list[Any], path: trees.Path, beside: list[Any] | None) -> Any:
+        rule = self.declaration.rule(path[-1]) if path else None
+        rule = self.declaration.default_rule if rule is None else rule
+        if found[0] is None and (rule != "list" or not path):
+            return None
+        if rule == "list":
+            return found
+        if rule == "first":
+            return found[0]
+        weights = self.weights
+        if isinstance(rule, tuple):
+            rule, key = rule
+            weights = [float(dict(trees.children(values)).get(key, 0)) for values in beside or ()]
+        try:
+            return _folded(found, weights, rule)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise PlanError(
+                f"{self.declaration.name}: cannot take the {rule} of {type(found[0]).__name__} at {_at(path)}: {error}; "
+                "give that key a rule in result_rows, as {'key': 'list'}",
+                key=_at(path),
+            ) from error
+
+
+def _folded(found: list[Any], weights: list[float], rule: str) -> Any:
+    if isinstance(found[0], (str, bytes)):
+        raise TypeError("text has none")
+    if isinstance(found[0], (list, tuple)):
+        if len({len(value) for value in found}) > 1:
+            raise ValueError(f"lengths {[len(value) for value in found]} differ")
+        parts = [_folded(list(column), weights, rule) for column in zip(*found, strict=True)]
+        return type(found[0])(parts)
+    if rule == "max":
+        highest = found[0]
+        for value in found[1:]:
+            highest = max(highest, value) if not getattr(value, "shape", ()) else _elementwise_max(highest, value)
+        return highest
+    if rule == "mean":
+        whole = sum(weights)
+        shares = [weight / whole for weight in weights] if whole else [1 / len(found)] * len(found)
+        found = [value * share for value, share in zip(found, shares, strict=True)]
+    total = found[0]
+    for value in found[1:]:
+        total = total + value
+    numpy = sys.modules.get("numpy")
+    return total.item() if numpy is not None and isinstance(total, numpy.generic) else total
+
+
+def _elementwise_max(first: Any, second: Any) -> Any:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(first, torch.Tensor):
+        return torch.maximum(first, second)
+    return sys.modules["numpy"].maximum(first, second)
+
+
+def _has_leaf(node: Any) -> bool:
+    return any(isinstance(child, Leaf) or (trees.is_branch(child) and _has_leaf(child)) for _, child in trees.children(node))
+
+
+def _at(path: trees.Path) -> str:
+    return trees.path_text(path)

@@ -1,0 +1,143 @@
+"""Rows: how many a value holds, cutting them out, and putting pieces together again with their type kept.
+
+Rows are the items of a list, tuple or range, or the first dimension of an array or tensor. Joining widens the other
+dimensions where pieces differ, with a value per column.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from twinkle._batch import cut
+from twinkle.errors import PlanError
+
+__all__ = ["count", "is_single", "join", "lengths", "take"]
+
+#: Mappings with one of these keys are one row, not columns, unless the caller marks them as `Rows`.
+_SINGLE_KEYS = ("messages", "input_ids")
+#: What widens a column whose method declares nothing, by a word in its name.
+_PAD_VALUES = (("labels", -100), ("mask", 0))
+
+Cut = tuple[int, int]
+
+
+def count(value: Any) -> int | None:
+    """How many rows a value holds; None for what holds none: numbers, texts, mappings, arrays of no dimension."""
+    if isinstance(value, (list, tuple, range)):
+        return len(value)
+    if _is_array(value):
+        return int(value.shape[0]) if len(value.shape) else None
+    rows = getattr(value, "__twinkle_rows__", None)
+    return None if rows is None or isinstance(value, type) else int(rows())
+
+
+def is_single(value: Any) -> bool:
+    """Whether a mapping is one row: a trajectory with messages, or the features of one sample."""
+    return isinstance(value, Mapping) and any(key in value for key in _SINGLE_KEYS)
+
+
+def take(value: Any, cuts: Sequence[Cut]) -> Any:
+    """The rows of these cuts one after another, in a value of the same type."""
+    if len(cuts) == 1 and tuple(cuts[0]) == (0, count(value)):
+        return value
+    if isinstance(value, range):
+        value = list(value)
+    import numpy
+
+    return cut(value, numpy.array(cuts, dtype=numpy.int64).reshape(-1, 2))
+
+
+def join(pieces: Sequence[Any], pad_values: Mapping[str, Any] | None = None, name: str = "rows") -> Any:
+    """The rows of all pieces as one value of their type; `pad_values` says per column what widens a short row."""
+    kinds = {_kind(piece) for piece in pieces}
+    if len(kinds) > 1:
+        told = ", ".join(sorted(kinds))
+        raise PlanError(f"{name}: the pieces are of different types: {told}; workers must return one type", key=name)
+    first = pieces[0]
+    if len(pieces) == 1:
+        return first
+    if isinstance(first, range):
+        return [row for piece in pieces for row in piece]
+    if isinstance(first, (list, tuple)):
+        rows = [row for piece in pieces for row in piece]
+        return tuple(rows) if isinstance(first, tuple) else rows
+    if _is_array(first):
+        return _joined_arrays(pieces, _pad_value(first, name, pad_values or {}))
+    raise PlanError(f"{name}: a {type(first).__name__} holds no rows", key=name)
+
+
+def lengths(value: Any) -> list[int] | None:
+    """How long each row is, where rows have a length: the ids of a sample, the items of a list; else None."""
+    if isinstance(value, Mapping):
+        ids = value.get("input_ids")
+        return None if ids is None else lengths(ids)
+    if _is_array(value):
+        return [int(value.shape[1])] * int(value.shape[0]) if len(value.shape) > 1 else None
+    if not isinstance(value, (list, tuple)):
+        return None
+    found = []
+    for row in value:
+        ids = row.get("input_ids") if isinstance(row, Mapping) else row
+        if _is_array(ids):
+            size = int(ids.shape[-1]) if len(ids.shape) else None
+        else:
+            size = len(ids) if isinstance(ids, (list, tuple)) else None
+        if size is None:
+            return None
+        found.append(size)
+    return found
+
+
+def _is_array(value: object) -> bool:
+    """Whether this is a NumPy array or a torch tensor, where those are loaded at all."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    return (numpy is not None and isinstance(value, numpy.ndarray)) or (
+        torch is not None and hasattr(torch, "Tensor") and isinstance(value, torch.Tensor)
+    )
+
+
+def _kind(value: Any) -> str:
+    return f"{type(value).__name__} of {value.dtype}" if _is_array(value) else type(value).__name__
+
+
+def _pad_value(array: Any, name: str, pad_values: Mapping[str, Any]) -> Any:
+    if name in pad_values:
+        return pad_values[name]
+    dtype = str(array.dtype).rpartition(".")[2]
+    if dtype in pad_values:
+        return pad_values[dtype]
+    if dtype.startswith(("bool", "uint")):
+        return 0
+    return next((value for word, value in _PAD_VALUES if word in name), 0)
+
+
+def _joined_arrays(pieces: Sequence[Any], pad_value: Any) -> Any:
+    """Pieces end to end along the first dimension, the other dimensions as wide as the widest."""
+    first = pieces[0]
+    if len({len(piece.shape) for piece in pieces}) > 1:
+        told = ", ".join(str(tuple(piece.shape)) for piece in pieces[:8])
+        raise PlanError(f"pieces of shapes {told} have different numbers of dimensions and cannot be put together")
+    wide = tuple(max(piece.shape[dim] for piece in pieces) for dim in range(1, len(first.shape)))
+    if all(tuple(piece.shape[1:]) == wide for piece in pieces):
+        if isinstance(first, _tensor_type()):
+            return sys.modules["torch"].cat(list(pieces))
+        return sys.modules["numpy"].concatenate(list(pieces))
+    rows = sum(int(piece.shape[0]) for piece in pieces)
+    tensor = isinstance(first, _tensor_type())
+    made = first.new_full((rows, *wide), pad_value) if tensor else _full(first, (rows, *wide), pad_value)
+    at = 0
+    for piece in pieces:
+        made[(slice(at, at + piece.shape[0]), *(slice(0, size) for size in piece.shape[1:]))] = piece
+        at += int(piece.shape[0])
+    return made
+
+
+def _full(array: Any, shape: tuple[int, ...], value: Any) -> Any:
+    return sys.modules["numpy"].full(shape, value, dtype=array.dtype)
+
+
+def _tensor_type() -> Any:
+    torch = sys.modules.get("torch")
+    return () if torch is None else torch.Tensor

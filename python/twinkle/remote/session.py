@@ -1,0 +1,50 @@
+"""The session: what `initialize` has decided and holds for this process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from twinkle.errors import PlacementError
+
+if TYPE_CHECKING:
+    from twinkle.group import DeviceGroup
+    from twinkle.mesh import DeviceMesh
+    from twinkle.remote.group_ray import RayGroup
+
+__all__ = ["Session", "current_session", "set_session"]
+
+
+@dataclass(eq=False)
+class Session:
+    """One initialized job, from `initialize` to `shutdown`."""
+
+    mode: str
+    groups: tuple[DeviceGroup, ...]
+    device_mesh: DeviceMesh | None
+    lazy_collect: bool
+    seed: int | None
+    ray_groups: dict[str, RayGroup] = field(default_factory=dict)
+    placement_groups: list[Any] = field(default_factory=list)
+    owns_ray: bool = False
+
+    def check_group(self, name: object) -> None:
+        """Refuses a group that was not initialized, naming those that were."""
+        known = [group.name for group in self.groups]
+        if name not in known and (known or self.mode == "ray"):
+            told = ", ".join(map(repr, known)) or "none"
+            raise PlacementError(f"remote_group={name!r} is no group of initialize(groups=...); it has {told}", group=name)
+
+
+_session: Session | None = None
+
+
+def current_session() -> Session | None:
+    """The session of this process, or None before `initialize`."""
+    return _session
+
+
+def set_session(session: Session | None) -> None:
+    """Begins or ends the session of this process."""
+    global _session
+    _session = session

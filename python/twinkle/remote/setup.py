@@ -1,0 +1,146 @@
+"""`initialize` and `shutdown`: the beginning and the end of a job."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import random
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from twinkle.errors import PlacementError
+from twinkle.group import DeviceGroup
+from twinkle.platform import Platform
+from twinkle.remote.session import Session, current_session, set_session
+from twinkle.runtime import current
+
+if TYPE_CHECKING:
+    from twinkle.mesh import DeviceMesh
+
+__all__ = ["initialize", "shutdown"]
+
+#: Ray has no other way to be told that nothing of it may listen beyond this machine.
+_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+
+
+def initialize(
+    mode: Literal["local", "ray"] = "local",
+    nproc_per_node: int = 8,
+    ncpu_proc_per_node: int = 8,
+    seed: int | None = 42,
+    groups: Sequence[DeviceGroup | Mapping[str, Any]] | None = None,
+    global_device_mesh: DeviceMesh | None = None,
+    lazy_collect: bool = True,  # noqa: FBT001, FBT002 - the order of the arguments is the contract
+) -> None:
+    """Begins a job.
+
+    `'local'`: components are built in this process, which may be one of many under a launcher. `'ray'`: this process becomes
+    the driver, which is no rank, and components with a `remote_group` are built in the workers of that group. The devices of
+    all groups are reserved here, on the Ray that this process is connected to, else on the one `RAY_ADDRESS` names, else on
+    one that is started on this machine and ends with `shutdown`.
+
+    `groups` are `DeviceGroup`s or mappings of their fields. `global_device_mesh` is the mesh of components that are given
+    none; left out, that is one dp axis over the workers, or over the world. `lazy_collect` leaves rows that methods return
+    with the workers, as handles; False pulls them. `seed` seeds this process and every worker, None leaves them.
+
+    Refused (`PlacementError`): a second call before `shutdown`, groups that do not fit the nodes, devices that are not granted
+    in time. Whatever is refused, nothing stays reserved.
+    """
+    if current_session() is not None:
+        raise PlacementError("twinkle is initialized already; call shutdown() before another initialize()")
+    if mode not in ("local", "ray"):
+        raise PlacementError(f"mode must be 'local' or 'ray', not {mode!r}", mode=mode)
+    asked = tuple(group if isinstance(group, DeviceGroup) else _group(group) for group in groups or ())
+    session = Session(mode, asked, global_device_mesh, lazy_collect, seed)
+    if mode == "ray":
+        _start_ray(session, nproc_per_node, ncpu_proc_per_node)
+        current.positions, current.positions_mesh = (), None
+    set_session(session)
+    current.mode, current.device_mesh = mode, global_device_mesh or _world_mesh(mode)
+    _seed(seed)
+    atexit.register(shutdown)
+
+
+def shutdown() -> None:
+    """Ends the job: its workers, its reservations, and Ray where `initialize` started it. Ending twice is allowed."""
+    session = current_session()
+    if session is None:
+        return
+    set_session(None)
+    current.mode = current.device_mesh = current.positions = current.positions_mesh = None
+    atexit.unregister(shutdown)
+    if session.mode == "ray":
+        _release(session)
+    else:
+        from twinkle.remote.exchange import close
+
+        close()
+
+
+def _release(session: Session) -> None:
+    import ray
+
+    from twinkle.remote.resources import release
+
+    for group in session.ray_groups.values():
+        group.closed = True
+    if not ray.is_initialized():
+        return
+    for group in session.ray_groups.values():
+        group.close()
+    release(session.placement_groups)
+    if session.owns_ray:
+        ray.shutdown()
+
+
+def _start_ray(session: Session, nproc_per_node: int, ncpu_proc_per_node: int) -> None:
+    # Read when Ray is first imported.
+    os.environ.setdefault(_LOOPBACK, "0")
+    import ray
+
+    from twinkle.remote.group_ray import RayGroup
+    from twinkle.remote.resources import reserve
+
+    if not ray.is_initialized():
+        named = os.environ.get("RAY_ADDRESS")
+        local = {} if named else {"address": "local", "include_dashboard": False}
+        ray.init(log_to_driver=True, logging_level="ERROR", **local)
+        session.owns_ray = True
+    try:
+        reservations, session.placement_groups = reserve(session.groups, nproc_per_node, ncpu_proc_per_node)
+    except BaseException:
+        if session.owns_ray:
+            ray.shutdown()
+        raise
+    for number, (name, reservation) in enumerate(reservations.items()):
+        session.ray_groups[name] = RayGroup(reservation, number, session.seed)
+
+
+def _group(given: Any) -> DeviceGroup:
+    if not isinstance(given, Mapping):
+        raise PlacementError(f"groups must hold DeviceGroup or mappings of its fields, not {given!r}")
+    try:
+        return DeviceGroup(**given)
+    except TypeError as error:
+        raise PlacementError(f"groups: {given!r} is no DeviceGroup: {error}") from None
+
+
+def _world_mesh(mode: str) -> DeviceMesh | None:
+    """One dp axis over the processes of a launcher; on a driver every group has its own."""
+    if mode == "ray":
+        return None
+    from twinkle.mesh import DeviceMesh
+
+    return DeviceMesh.from_sizes(dp_size=Platform.get_world_size())
+
+
+def _seed(seed: int | None) -> None:
+    if seed is None:
+        return
+    random.seed(seed)
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None:
+        numpy.random.seed(seed % 2**32)
+    if torch is not None:
+        torch.manual_seed(seed)

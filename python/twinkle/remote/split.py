@@ -1,0 +1,43 @@
+"""How the rows of a call are dealt out: the layout that a method's declaration asks for."""
+
+from __future__ import annotations
+
+from twinkle.errors import PlanError
+from twinkle.plan import Layout
+from twinkle.remote.signature import Declaration
+
+__all__ = ["layout_of"]
+
+
+def layout_of(declaration: Declaration, rows: int | None, shards: int) -> Layout | None:
+    """The layout of a call's rows; None without rows. Refused: empty shards, and pads that nothing masks."""
+    if rows is None:
+        return None
+    split = declaration.split
+    if callable(split):
+        layout = split(rows, shards)
+        if not isinstance(layout, Layout) or layout.n != rows or layout.shards != shards:
+            raise PlanError(
+                f"{declaration.name}: split({rows}, {shards}) must return a Layout of {rows} rows over {shards} shards, "
+                f"not {layout!r}"
+            )
+        layout = layout.settled()
+    elif split == "pad":
+        layout = Layout.padded(rows, shards, group=declaration.group)
+    else:
+        layout = Layout.even(rows, shards, group=declaration.group)
+    if not declaration.allow_empty:
+        try:
+            layout.require_rows()
+        except PlanError as error:
+            raise PlanError(f"{declaration.name}: {error}", **error.fields) from None
+    pads = int((layout.sizes - layout.real_sizes).sum())
+    if pads and declaration.loss_mask is None:
+        raise PlanError(
+            f"{declaration.name}: {rows} rows over {shards} data shards need {pads} pads, and the method declares no "
+            "loss_mask, so they would count as rows: declare loss_mask='labels', or the key that masks a row",
+            rows=rows,
+            shards=shards,
+            pads=pads,
+        )
+    return layout

@@ -1,0 +1,79 @@
+"""Trees of arguments and results: lists, tuples, mappings and dataclasses, rebuilt with their types kept."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+__all__ = ["children", "is_branch", "path_text", "rebuilt"]
+
+Path = tuple[str | int, ...]
+
+
+def is_branch(node: object) -> bool:
+    """Whether a node holds others that are looked at one by one: a list, tuple, mapping or dataclass."""
+    return isinstance(node, (list, tuple, Mapping)) or _is_record(node)
+
+
+def children(node: Any) -> Iterator[tuple[str | int, Any]]:
+    """The parts of a branch, each with the key that names it."""
+    if isinstance(node, Mapping):
+        yield from node.items()
+    elif isinstance(node, (list, tuple)):
+        yield from enumerate(node)
+    elif _is_record(node):
+        yield from ((entry.name, getattr(node, entry.name)) for entry in dataclasses.fields(node))
+
+
+def rebuilt(node: Any, leaf: Callable[[Any, Path], tuple[bool, Any]], path: Path = ()) -> Any:
+    """The same tree with some nodes replaced; `leaf` says for each node whether it settles it, and as what.
+
+    A branch in which nothing was replaced is the very same object; one in which something was is a copy of its type.
+    """
+    settled, value = leaf(node, path)
+    if settled:
+        return value
+    if not is_branch(node):
+        return node
+    before = list(children(node))
+    after = [(key, rebuilt(child, leaf, (*path, key))) for key, child in before]
+    if all(new is old for (_, old), (_, new) in zip(before, after, strict=True)):
+        return node
+    return _with_children(node, after)
+
+
+def _with_children(node: Any, parts: list[tuple[Any, Any]]) -> Any:
+    values = [value for _, value in parts]
+    kind = type(node)
+    if kind in (list, tuple, dict):
+        return kind(parts) if kind is dict else kind(values)
+    if isinstance(node, tuple):
+        # A named tuple takes its parts one by one.
+        return kind(*values) if hasattr(node, "_fields") else kind(values)
+    made = copy.copy(node)
+    if isinstance(node, list):
+        made[:] = values
+    elif isinstance(node, Mapping):
+        try:
+            for key, value in parts:
+                made[key] = value
+        except TypeError:
+            return dict(parts)
+    else:
+        for key, value in parts:
+            object.__setattr__(made, key, value)
+    return made
+
+
+def path_text(path: Path) -> str:
+    """A path as Python writes it: `samples[0]['logps']`."""
+    if not path:
+        return "the result"
+    head, *rest = path
+    return str(head) + "".join(f"[{key!r}]" for key in rest)
+
+
+def _is_record(node: object) -> bool:
+    return dataclasses.is_dataclass(node) and not isinstance(node, type)

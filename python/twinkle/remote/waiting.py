@@ -1,0 +1,97 @@
+"""Waiting for the workers of one call: one deadline for all of them, and the first failure ends the call at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from twinkle.errors import RemoteCallError
+
+__all__ = ["Deadline", "Told", "results_of"]
+
+#: Says about worker i what a failure names: its number, coordinates, node and rows.
+Told = Callable[[int], dict[str, Any]]
+
+
+class Deadline:
+    """The end of one call; None is never."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self.end = None if seconds is None else time.monotonic() + seconds
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until the end, 0 when it has passed; None without one."""
+        return None if self.end is None else max(self.end - time.monotonic(), 0.0)
+
+
+def results_of(references: Sequence[Any], deadline: Deadline, method: str, told: Told) -> list[Any]:
+    """What all of these calls return, in order; the first that fails, or the deadline, is a RemoteCallError at once."""
+    import ray
+
+    try:
+        # Ray raises as soon as any of them has failed, whatever the others still do.
+        return list(ray.get(list(references), timeout=deadline.left))
+    except ray.exceptions.GetTimeoutError:
+        _cancel(references)
+        done = set(ray.wait(list(references), num_returns=len(references), timeout=0)[0])
+        late = [told(at)["worker"] for at, reference in enumerate(references) if reference not in done]
+        shown = ", ".join(map(str, late[:8])) + (f", ... ({len(late)})" if len(late) > 8 else "")
+        raise RemoteCallError(
+            f"{method} was not done after {deadline.seconds} s: workers {shown} are still at it",
+            method=method,
+            workers=late,
+            timeout=deadline.seconds,
+        ) from None
+    except ray.exceptions.RayError as error:
+        _cancel(references)
+        _raise_first(references, method, told, error)
+    except BaseException:
+        # The driver was interrupted: what has not started yet must not start.
+        _cancel(references)
+        raise
+
+
+def _raise_first(references: Sequence[Any], method: str, told: Told, error: Exception) -> NoReturn:
+    import ray
+
+    at, found = 0, error
+    for index, reference in enumerate(references):
+        if not ray.wait([reference], timeout=0)[0]:
+            continue
+        try:
+            ray.get(reference, timeout=0)
+        except (ray.exceptions.TaskCancelledError, ray.exceptions.GetTimeoutError):
+            continue
+        except ray.exceptions.RayError as failure:
+            at, found = index, failure
+            break
+    raise call_error(method, told(at), found) from getattr(found, "cause", None) or found
+
+
+def call_error(method: str, told: dict[str, Any], error: BaseException) -> RemoteCallError:
+    """The error of one worker, with who it was and which rows it had."""
+    cause = getattr(error, "cause", None) or error
+    who = f"worker {told['worker']}"
+    coordinates = ", ".join(f"{axis}={index}" for axis, index in (told.get("coordinates") or {}).items())
+    where = [text for text in (coordinates, f"node {told['node']}" if told.get("node") else "", told.get("rows_text")) if text]
+    text = str(cause) or repr(cause)
+    return RemoteCallError(
+        f"{method} failed on {who} ({'; '.join(where)}): {type(cause).__name__}: {text}",
+        method=method,
+        cause=cause,
+        **{key: value for key, value in told.items() if key != "rows_text"},
+    )
+
+
+def _cancel(references: Sequence[Any]) -> None:
+    """Drops the calls that have not started; a running one cannot be stopped without ending its worker."""
+    import ray
+
+    for reference in references:
+        try:
+            ray.cancel(reference)
+        except Exception:  # noqa: BLE001, S110 - the call has ended meanwhile, or its worker has
+            pass

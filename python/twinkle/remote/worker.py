@@ -1,0 +1,254 @@
+"""The process of one worker of a device group: it holds component objects and runs their methods on rows it is handed.
+
+Ray makes one actor of `Host` per worker. Nothing here imports torch: only the user's classes do, after the environment of
+the worker is set.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from twinkle.errors import PlanError
+from twinkle.remote import rows
+from twinkle.remote.arguments import filled
+from twinkle.remote.masking import masked
+from twinkle.remote.results import split_result
+from twinkle.remote.shares import Share, set_share
+from twinkle.runtime import current
+
+if TYPE_CHECKING:
+    from twinkle.mesh import DeviceMesh
+    from twinkle.plan import Layout
+    from twinkle.remote.signature import Declaration
+
+__all__ = ["Host", "Reply", "Request", "Stored", "digest_of", "run"]
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """The rows of one shard of one result, as they lie in the object store."""
+
+    identity: int
+    shard: int
+    leaves: list[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Fill:
+    """How one slot is filled: pieces `(which object, leaf, cut or None)` in order, then pads, each a local row or a piece.
+
+    Without pieces the rows are entry `plain` of what the driver cut; `parts` are the fills of a zip.
+    """
+
+    name: str
+    plain: int | None = None
+    pieces: tuple[tuple[int, int, tuple[int, int] | None], ...] = ()
+    pads: tuple[Any, ...] = ()
+    parts: tuple[Fill, ...] = ()
+    absent: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """One call of one worker, without the rows."""
+
+    component: str
+    method: str
+    fills: tuple[Fill, ...]
+    shard: int
+    layout: Layout | None
+    #: Whether the result's rows stay here, come back, or (None) are dropped since another worker's are collected.
+    keep: bool | None
+    #: The shard and layout fingerprint that the result's rows are stored under.
+    identity: int
+    #: What each piece that arrives must be: (layout fingerprint, shard), or None for a cut one.
+    expected: tuple[tuple[int, int] | None, ...]
+    digest: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Reply:
+    """What a worker says about its result: everything but the rows, and where the rows are."""
+
+    rest: Any
+    names: list[str]
+    counts: list[int | None]
+    lengths: list[list[int] | None]
+    #: A reference to `Stored`, or the rows themselves, or None.
+    rows: Any
+    digest: bytes | None
+    received: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Component:
+    instance: Any
+    positions: tuple[int, ...]
+    mesh: DeviceMesh
+
+
+class Host:
+    """One worker: Ray makes an actor of this class."""
+
+    def __init__(self) -> None:
+        self.components: dict[str, _Component] = {}
+        self.seed: int | None = None
+
+    def prepare(self, environment: Mapping[str, str], seed: int | None) -> dict[str, Any]:
+        """Takes on the worker's environment, before any user class is loaded, and says who this is."""
+        for name, value in environment.items():
+            # What a person has set for the machine, such as a port range, is not overridden.
+            if name.startswith("HCCL_") and name in os.environ:
+                continue
+            os.environ[name] = value
+        current.positions, current.mode, self.seed = (), "worker", seed
+        return {"pid": os.getpid(), "environment": dict(environment)}
+
+    def build(self, name: str, recipe: bytes, positions: tuple[int, ...], mesh: DeviceMesh) -> None:
+        """Makes one component object."""
+        from twinkle.remote.classes import construct
+
+        current.positions, current.positions_mesh, current.device_mesh = positions, mesh, mesh
+        _seed(self.seed)
+        kind, args, kwargs, given = pickle.loads(recipe)
+        _seed(self.seed)
+        self.components[name] = _Component(construct(kind, args, kwargs, given), positions, mesh)
+
+    def drop(self, name: str) -> None:
+        """Forgets a component."""
+        self.components.pop(name, None)
+
+    def call(self, message: bytes, template: bytes, plain: bytes | None, *pieces: Any) -> Reply:
+        """Runs one method."""
+        import ray
+
+        request: Request = pickle.loads(message)
+        component = self.components[request.component]
+        current.positions, current.positions_mesh = component.positions, component.mesh
+        current.device_mesh = component.mesh
+        _check_pieces(request, pieces)
+        args, kwargs = pickle.loads(template)
+        found = None if plain is None else pickle.loads(plain)
+        declaration, method = getattr(type(component.instance), request.method).__twinkle__
+        values = [_filled(fill, found, pieces, declaration) for fill in request.fills]
+        args, kwargs = filled(args, values), filled(kwargs, values)
+        reply = run(component.instance, method, declaration, args, kwargs, request)
+        if request.keep and reply.rows is not None:
+            kept = ray.put(Stored(request.identity, request.shard, reply.rows))
+            return _with_rows(reply, [kept], _received(pieces))
+        return _with_rows(reply, reply.rows if request.keep is False else None, _received(pieces))
+
+    def pieces(self, stored: Stored, leaf: int, cuts: Sequence[tuple[int, int]], *, put: bool) -> list[Any]:
+        """Pieces of what is stored here: as references that stay with this worker, or the rows themselves."""
+        import ray
+
+        cut = [rows.take(stored.leaves[leaf], [one]) for one in cuts]
+        # A view would carry the whole array it looks into.
+        cut = [_own(piece) for piece in cut]
+        return [ray.put(Stored(stored.identity, stored.shard, [piece])) for piece in cut] if put else cut
+
+    def mapped(self, stored: Stored, leaf: int, function: bytes) -> tuple[list[Any], list[int] | None]:
+        """Applies a function to every stored row and keeps the results here."""
+        import ray
+
+        made = [pickle.loads(function)(row) for row in stored.leaves[leaf]]
+        return [ray.put(Stored(stored.identity, stored.shard, [made]))], rows.lengths(made)
+
+    def port(self) -> tuple[str, int]:
+        """An address of this node and a port that is free there now."""
+        import socket
+
+        import ray
+
+        address = str(ray.util.get_node_ip_address())
+        with socket.socket() as free:
+            free.bind((address, 0))
+            return address, int(free.getsockname()[1])
+
+
+def run(
+    instance: Any, method: Any, declaration: Declaration, args: tuple[Any, ...], kwargs: dict[str, Any], request: Request
+) -> Reply:
+    """Calls a method with its share set, and takes the rows out of its result."""
+    before = set_share(None if request.layout is None else Share(request.layout, request.shard))
+    try:
+        value = method(instance, *args, **kwargs)
+    finally:
+        set_share(before)
+    rest, leaves, names = split_result(value, declaration)
+    digest = digest_of((rest, leaves)) if request.digest else None
+    if request.keep is None:
+        # Another worker has the result; this one's may be anything, None included.
+        return Reply(None, [], [], [], None, digest, 0)
+    counts = [rows.count(leaf) for leaf in leaves]
+    return Reply(rest, names, counts, [rows.lengths(leaf) for leaf in leaves], leaves or None, digest, 0)
+
+
+def _with_rows(reply: Reply, found: Any, received: int) -> Reply:
+    return Reply(reply.rest, reply.names, reply.counts, reply.lengths, found, reply.digest, received)
+
+
+def _filled(fill: Fill, plain: Any, pieces: Sequence[Stored], declaration: Declaration) -> Any:
+    if fill.absent:
+        return None
+    if fill.parts:
+        return list(zip(*(_filled(part, plain, pieces, declaration) for part in fill.parts), strict=True))
+    if fill.plain is not None:
+        return plain[fill.plain]
+    found = [_piece(piece, pieces) for piece in fill.pieces]
+    real = rows.join(found, declaration.pad_values, fill.name) if found else None
+    if not fill.pads:
+        return real
+    pads = [rows.take(real, [(pad, pad + 1)]) if isinstance(pad, int) else _piece(pad, pieces) for pad in fill.pads]
+    value = rows.join([real, *pads] if found else pads, declaration.pad_values, fill.name)
+    return masked(value, fill.name, rows.count(real) or 0, declaration.loss_mask)
+
+
+def _piece(piece: tuple[int, int, tuple[int, int] | None], pieces: Sequence[Stored]) -> Any:
+    which, leaf, cut = piece
+    stored = pieces[which]
+    return stored.leaves[0] if cut is None else rows.take(stored.leaves[leaf], [cut])
+
+
+def _check_pieces(request: Request, pieces: Sequence[Stored]) -> None:
+    for found, expected in zip(pieces, request.expected, strict=True):
+        if expected is not None and (found.identity, found.shard) != expected:
+            raise PlanError(
+                f"{request.method}: a piece of shard {found.shard} of layout {found.identity:x} arrived where shard "
+                f"{expected[1]} of layout {expected[0]:x} was planned",
+                shard=found.shard,
+            )
+
+
+def _received(pieces: Sequence[Stored]) -> int:
+    return sum(max((rows.count(leaf) or 0 for leaf in piece.leaves), default=0) for piece in pieces)
+
+
+def _own(piece: Any) -> Any:
+    if hasattr(piece, "clone"):
+        return piece.clone()
+    return piece.copy() if hasattr(piece, "base") and piece.base is not None else piece
+
+
+def digest_of(value: Any) -> bytes:
+    from hashlib import blake2b
+
+    return blake2b(pickle.dumps(value, protocol=5), digest_size=16).digest()
+
+
+def _seed(seed: int | None) -> None:
+    """Seeds what is loaded; replicas must draw alike, so every worker has the same seed."""
+    if seed is None:
+        return
+    random.seed(seed)
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None:
+        numpy.random.seed(seed % 2**32)
+    if torch is not None:
+        torch.manual_seed(seed)

@@ -1,0 +1,229 @@
+"""Components that the tests run on Ray and in this process: each reports what it was given."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from twinkle import Rows, remote_class, remote_function
+from twinkle.remote import share
+
+
+@dataclass
+class Batch:
+    ids: Any
+    weights: Any
+
+
+@dataclass
+class Output:
+    ids: Any
+    loss: float
+
+
+@remote_class()
+class Echo:
+    """Gives back what it gets, in every way a method can."""
+
+    def __init__(self, factor: int = 1) -> None:
+        self.factor = factor
+        self.calls: list[Any] = []
+
+    # What arrives.
+
+    @remote_function()
+    def everything(self, *args: Any, **kwargs: Any) -> Any:
+        return args, kwargs
+
+    @remote_function(dispatch="slice_dp")
+    def rows_seen(self, rows: Any, *rest: Any, **options: Any) -> Any:
+        return rows, rest, options
+
+    @remote_function(dispatch="slice_dp", rows=("rows", "extra"))
+    def two(self, rows: Any, extra: Any = None, config: Any = None) -> Any:
+        return rows, extra, config
+
+    @remote_function(dispatch="slice")
+    def per_worker(self, rows: Any) -> Any:
+        return rows
+
+    @remote_function(dispatch="slice_dp", fan_out="lead")
+    def lead_only(self, rows: Any) -> Any:
+        return rows
+
+    @remote_function(dispatch=lambda n, i, args, kwargs, mesh: ((args[0] * 10 + i,), {"n": n, "size": mesh.world_size}))
+    def by_function(self, number: int, n: int = 0, size: int = 0) -> Any:
+        return number, n, size
+
+    @remote_function(dispatch="slice_dp", execute="first", collect="flatten")
+    def first_alone(self, rows: Any) -> Any:
+        return [row * 2 for row in rows]
+
+    @remote_function(dispatch="slice_dp", execute="peer", collect="flatten")
+    def as_peer(self, rows: Any) -> Any:
+        return rows
+
+    # What comes back.
+
+    @remote_function(dispatch="slice_dp", collect="flatten")
+    def same(self, rows: Any) -> Any:
+        return rows
+
+    @remote_function(dispatch="slice_dp", collect="flatten", sync=True)
+    def pulled(self, rows: Any) -> Any:
+        return rows
+
+    @remote_function(dispatch="slice_dp", collect="last_pp", lazy_collect=False)
+    def last_stage(self, rows: Any) -> Any:
+        mesh = self.device_mesh  # type: ignore[attr-defined]
+        return rows if mesh.pp_rank in (None, mesh.pp_world_size - 1) else None
+
+    @remote_function(dispatch="slice_dp", collect="flatten", collect_from="pp_first", sync=True)
+    def first_stage(self, rows: Any) -> Any:
+        return rows if self.device_mesh.pp_rank in (None, 0) else None  # type: ignore[attr-defined]
+
+    @remote_function(dispatch="slice_dp", collect="flatten", collect_from="any")
+    def anywhere(self, rows: Any) -> Any:
+        return rows
+
+    @remote_function(dispatch="slice_dp", collect="mean")
+    def mean_of(self, rows: Any, values: Any = None) -> Any:
+        return {"loss": float(rows[0]), "rows": len(rows)}
+
+    @remote_function(dispatch="slice_dp", collect="mean")
+    def mean_number(self, rows: Any) -> Any:
+        return float(rows[0])
+
+    @remote_function(dispatch="slice_dp", collect="sum")
+    def sum_of(self, rows: Any) -> Any:
+        return len(rows)
+
+    @remote_function(dispatch="slice_dp", collect="first")
+    def first_of(self, rows: Any) -> Any:
+        return {"rows": rows, "rank": self.device_mesh.data_rank}  # type: ignore[attr-defined]
+
+    @remote_function(
+        dispatch="slice_dp",
+        collect="flatten",
+        result_rows={"ids": "rows", "logps": "rows", "loss": ("mean", "tokens"), "tokens": "sum", "peak": "max"},
+        lazy_collect=False,
+    )
+    def by_key(self, rows: Any) -> Any:
+        return {
+            "loss": float(rows[0]),
+            "ids": list(rows),
+            "ref": {"logps": np.array([row / 2 for row in rows])},
+            "tokens": len(rows) * 10,
+            "peak": max(rows),
+            "tags": ["a", "b"],
+        }
+
+    @remote_function(dispatch="slice_dp", collect="flatten", result_rows=0, lazy_collect=False)
+    def as_tuple(self, rows: Any) -> Any:
+        return list(rows), "done"
+
+    @remote_function(dispatch="slice_dp", collect="flatten", lazy_collect=False)
+    def as_record(self, rows: Any) -> Any:
+        return Output(Rows([row for row in rows]), 1.0)
+
+    @remote_function(dispatch="slice_dp", collect="flatten", lazy_collect=False)
+    def wider(self, rows: Any) -> Any:
+        return Rows({"labels": np.ones((len(rows), 2 + rows[0] % 3), dtype=np.int64)})
+
+    @remote_function(dispatch="slice_dp", collect="flatten")
+    def wrong_length(self, rows: Any) -> Any:
+        return list(rows)[1:]
+
+    @remote_function(dispatch="slice_dp", collect="flatten")
+    def nothing(self, rows: Any) -> Any:
+        return None
+
+    @remote_function(dispatch="slice_dp", collect=lambda outputs, mesh: (mesh.world_size, [len(o) for o in outputs]))
+    def by_collector(self, rows: Any) -> Any:
+        return rows
+
+    @remote_function(dispatch="slice_dp", collect="flatten", collect_from="any", verify_replicas=True, sync=True)
+    def verified(self, rows: Any, *, drift: bool = False) -> Any:
+        tp = self.device_mesh.tp_rank or 0  # type: ignore[attr-defined]
+        return [row + tp * drift for row in rows]
+
+    @remote_function(collect="flatten", sync=True)
+    def made_here(self, count: int) -> Any:
+        rank = self.device_mesh.data_rank  # type: ignore[attr-defined]
+        return [(rank, at) for at in range(count + rank)]
+
+    # Padding.
+
+    @remote_function(dispatch="slice_dp", collect="flatten", split="pad", loss_mask="labels", sync=True)
+    def padded(self, rows: Any) -> Any:
+        mine = share()
+        return [{**row, "real": mine.real, "pads": mine.is_pad, "scale": mine.loss_scale} for row in rows]
+
+    @remote_function(dispatch="slice_dp", split="pad", loss_mask="labels")
+    def padded_seen(self, rows: Any) -> Any:
+        return rows
+
+    @remote_function(dispatch="slice_dp", split="pad")
+    def padded_unmasked(self, rows: Any) -> Any:
+        return rows
+
+    @remote_function(dispatch="slice_dp", collect="flatten", allow_empty=True, sync=True)
+    def may_be_empty(self, rows: Any) -> Any:
+        return rows
+
+    @remote_function(dispatch="slice_dp", collect="flatten", group=2)
+    def in_pairs(self, rows: Any) -> Any:
+        return rows
+
+    # Who this is.
+
+    @remote_function()
+    def identity(self) -> Any:
+        mesh = self.device_mesh  # type: ignore[attr-defined]
+        return {
+            "rank": os.environ.get("RANK"),
+            "axes": (mesh.dp_rank, mesh.pp_rank, mesh.tp_rank, mesh.data_rank),
+            "pid": os.getpid(),
+            "torch": "torch" in sys.modules,
+            "environment": {k: v for k, v in os.environ.items() if "VISIBLE" in k or k in ("WORLD_SIZE", "LOCAL_RANK")},
+            "factor": self.factor,
+        }
+
+    # Failures.
+
+    @remote_function(dispatch="slice_dp", collect="flatten")
+    def fails_on(self, rows: Any, shard: int, seconds: float = 0.0) -> Any:
+        if self.device_mesh.data_rank == shard:  # type: ignore[attr-defined]
+            raise ValueError("this shard fails")
+        time.sleep(seconds)
+        return rows
+
+    @remote_function(timeout=0.5)
+    def too_slow(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    @remote_function()
+    def dies(self, worker: int) -> None:
+        if os.environ["RANK"] == str(worker):
+            os._exit(1)
+
+
+@remote_class(execute="first")
+class Loader:
+    """Yields global batches from the first worker."""
+
+    def __init__(self, rows: int, device_mesh: Any = None) -> None:
+        self.rows, self.given = rows, device_mesh
+
+    @remote_function(collect="flatten")
+    def batch(self, size: int) -> Any:
+        return list(range(size))
+
+    @remote_function(collect="first")
+    def seen(self) -> Any:
+        return self.device_mesh.world_size, self.given and self.given.world_size  # type: ignore[attr-defined]

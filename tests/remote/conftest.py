@@ -1,0 +1,39 @@
+"""One local Ray for all tests here, with logical devices in the place of hardware; nothing of it stays behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+
+
+@pytest.fixture(scope="session")
+def local_ray() -> Iterator[None]:
+    import ray
+
+    ray.init(
+        address="local",
+        num_cpus=4,
+        num_gpus=8,
+        resources={"NPU": 8},
+        object_store_memory=512 * 1024 * 1024,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+    )
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def job(local_ray: None) -> Iterator[None]:
+    """Groups of 2, 4 and 8 CPU workers; their processes start with the first component."""
+    import twinkle
+
+    groups = [{"name": f"cpu{size}", "ranks": size, "device_type": "cpu"} for size in (2, 4, 8)]
+    twinkle.initialize("ray", ncpu_proc_per_node=14, groups=groups)
+    yield
+    twinkle.shutdown()

@@ -1,0 +1,111 @@
+"""What `test_local.py` runs on every rank of a launcher: one line of JSON per rank says what was seen."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+
+import twinkle
+from tests.remote.components import Echo, Loader
+from twinkle import DeviceMesh, Global
+from twinkle.errors import TwinkleError
+from twinkle.plan import Layout
+from twinkle.platform import Platform
+from twinkle.remote import traffic
+from twinkle.remote.engine_local import local_handle
+
+
+def words(call: Any) -> str:
+    try:
+        call()
+    except TwinkleError as error:
+        return f"{type(error).__name__}: {error}"
+    return "accepted"
+
+
+def reference_flow() -> Any:
+    sampler: Any = Echo(device_mesh=DeviceMesh.from_sizes(dp_size=4))
+    actor: Any = Echo(device_mesh=DeviceMesh.from_sizes(dp_size=2, pp_size=2, tp_size=2))
+    rows = [{"id": at, "ids": torch.arange(at)} for at in range(10)]
+    samples = sampler.same(Global(rows))
+    traffic.reset()
+    seen, _, _ = actor.rows_seen(samples)
+    moved = traffic.moved_rows
+    output = actor.same(samples)
+    ids = [row["id"] for row in output.gather()]
+    picked = [row["id"] for row in actor.same(samples.select([9, 0, 0, 4])).gather()]
+    mapped = actor.same(samples.map(lambda row: row["id"] * 2)).gather()
+    return [row["id"] for row in seen], moved, ids, picked, mapped
+
+
+def plain_lists() -> Any:
+    actor: Any = Echo(device_mesh=DeviceMesh.from_sizes(dp_size=2, pp_size=2, tp_size=2))
+    mine = list(range(3)) if actor.device_mesh.data_rank == 0 else [10, 11]
+    return (
+        actor.same(mine).gather(),
+        words(lambda: actor.same([Platform.get_rank()])),
+        actor.pulled(Global(np.arange(7))).tolist(),
+        words(lambda: actor.same(Global([1]))),
+        actor.mean_number(Global([1.0, 1.0, 1.0, 5.0, 5.0])),
+        actor.by_key(Global([1, 2, 3, 4, 10]))["loss"],
+    )
+
+
+def balanced() -> Any:
+    source: Any = Echo(device_mesh=DeviceMesh.from_axes({"fsdp": 2, "dp": 2}))
+    target: Any = Echo(device_mesh=DeviceMesh.from_axes({"dp": 2, "tp": 2}))
+    made = source.same(Global([[0] * size for size in (9, 1, 4, 3, 8, 2, 6, 5, 7, 7, 1)]))
+    lengths = made.lengths
+    layout = Layout.balanced(lengths, 2)
+    order = np.concatenate([layout.rows(shard) for shard in range(2)])
+    back = target.same(made.select(order)).gather()
+    return lengths, [len(row) for row in back] == [lengths[at] for at in order.tolist()]
+
+
+def padding() -> Any:
+    two: Any = Echo(device_mesh=DeviceMesh.from_sizes(dp_size=2))
+    four: Any = Echo(device_mesh=DeviceMesh.from_sizes(dp_size=4))
+    handle = two.same(Global([{"labels": [at]} for at in range(2)]))
+    return four.padded_seen(handle), [row["labels"] for row in four.padded(handle)]
+
+
+def failures() -> Any:
+    actor: Any = Echo(device_mesh=DeviceMesh.from_sizes(dp_size=4, tp_size=2))
+    return (
+        words(lambda: actor.fails_on(Global(list(range(8))), 2)),
+        words(lambda: actor.wrong_length(Global(list(range(8))))),
+        words(lambda: actor.verified(Global(list(range(8))), drift=True)),
+        actor.pulled(Global(list(range(8)))),
+    )
+
+
+def first_alone() -> Any:
+    loader: Any = Loader(8, device_mesh=DeviceMesh.from_sizes(dp_size=4))
+    actor: Any = Echo(device_mesh=DeviceMesh.from_sizes(dp_size=4, tp_size=2))
+    return actor.pulled(loader.batch(8)), actor.first_alone(Global([1, 2])).gather(), actor.per_worker(Global(list(range(8))))
+
+
+def brought() -> Any:
+    mesh = DeviceMesh.from_sizes(dp_size=2, tp_size=2)
+    actor: Any = Echo(device_mesh=DeviceMesh.from_sizes(dp_size=4, tp_size=2))
+    layout = Layout.even(9, 2)
+    mine = None if mesh.data_rank is None else layout.take(list(range(9)), mesh.data_rank)
+    handle = local_handle(mine, layout, mesh)
+    return handle.local, actor.pulled(handle), actor.same(Global(list(range(8)))).local
+
+
+def main() -> None:
+    twinkle.initialize("local")
+    seen = {job.__name__: job() for job in (reference_flow, plain_lists, balanced, padding, failures, first_alone, brought)}
+    seen["mesh"] = repr(DeviceMesh.from_sizes(dp_size=8) == twinkle.runtime.current.device_mesh)  # type: ignore[attr-defined]
+    twinkle.shutdown()
+    sys.stdout.write(json.dumps({"rank": Platform.get_rank(), **seen}) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""What goes wrong on a real local Ray: the first failure ends a call at once, and nothing hangs or stays behind."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from tests.remote.components import Echo
+from twinkle import DeviceMesh, remote_class, remote_function
+from twinkle.errors import RemoteCallError
+
+pytestmark = pytest.mark.usefixtures("job")
+
+
+def echo(group: str, **sizes: int) -> Any:
+    return Echo(device_mesh=DeviceMesh.from_axes(sizes), remote_group=group)
+
+
+def test_the_first_failure_wins_while_its_peers_still_work() -> None:
+    component = echo("cpu4", dp=4)
+    component.same(list(range(8)))
+    start = time.monotonic()
+    with pytest.raises(RemoteCallError, match="Echo.fails_on failed on worker 2") as caught:
+        component.fails_on(list(range(8)), 2, seconds=3.0)
+    assert time.monotonic() - start < 3.0
+    error = caught.value
+    assert "dp=2" in str(error)
+    assert "rows 4 to 5" in str(error)
+    assert "ValueError: this shard fails" in str(error)
+    assert (error.method, error.worker, error.coordinates, error.rows) == ("Echo.fails_on", 2, {"dp": 2}, (4, 6))
+    assert error.node == "127.0.0.1"
+    assert isinstance(error.cause, ValueError)
+    assert component.pulled([1, 2, 3, 4]) == [1, 2, 3, 4]
+
+
+def test_one_deadline_holds_for_the_whole_call() -> None:
+    component = echo("cpu2", dp=2)
+    component.identity()
+    start = time.monotonic()
+    with pytest.raises(RemoteCallError, match=r"not done after 0.5 s: workers 0, 1 are still at it") as caught:
+        component.too_slow(2.0)
+    assert time.monotonic() - start < 2.0
+    assert caught.value.workers == [0, 1]
+
+
+def test_a_constructor_that_fails_says_where() -> None:
+    @remote_class()
+    class Broken:
+        def __init__(self) -> None:
+            raise KeyError("no such file")
+
+        @remote_function()
+        def anything(self) -> None: ...
+
+    with pytest.raises(RemoteCallError, match="Broken.__init__ failed on worker 0.*no such file"):
+        Broken(remote_group="cpu2")
+
+
+def test_an_interrupted_driver_gets_its_prompt_back() -> None:
+    component = echo("cpu2", dp=2)
+    component.identity()
+    threading.Timer(0.5, _thread.interrupt_main, (signal.SIGINT,)).start()
+    with pytest.raises(KeyboardInterrupt):
+        component.fails_on([1, 2], 7, seconds=3.0)
+    assert component.pulled([1, 2]) == [1, 2]
+
+
+def test_a_producer_that_failed_is_named_by_its_own_call() -> None:
+    component = echo("cpu2", dp=2)
+    handle = component.same([1, 2])
+    with pytest.raises(RemoteCallError, match="map failed"):
+        handle.map(lambda row: row.missing)
+
+
+def test_a_killed_worker_ends_its_call_and_leaves_the_rows_of_the_others() -> None:
+    component = echo("cpu8", dp=8)
+    handle = component.same(list(range(16)))
+    with pytest.raises(RemoteCallError, match="Echo.dies failed on worker 3"):
+        component.dies(3)
+    with pytest.raises(RemoteCallError, match="failed on worker 3"):
+        component.same(list(range(16)))
+    assert handle[0] == 0
+    assert handle[-1] == 15
+    other = echo("cpu2", dp=2)
+    assert other.pulled(handle.select([0, 1, 14, 15])) == [0, 1, 14, 15]
+    with pytest.raises(RemoteCallError):
+        handle.gather()
+
+
+def test_an_ended_job_leaves_no_process_behind(local_ray: None) -> None:
+    import ray
+
+    import twinkle
+
+    twinkle.shutdown()
+    twinkle.initialize("ray", groups=[{"name": "short", "ranks": 2, "device_type": "cpu"}])
+    component = Echo(remote_group="short")
+    handle = component.same([1, 2])
+    pids = [one["pid"] for one in component.identity()]
+    twinkle.shutdown()
+    twinkle.shutdown()
+    end = time.monotonic() + 20
+    while any(_alive(pid) for pid in pids) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(_alive(pid) for pid in pids)
+    assert not any(table["state"] == "CREATED" for table in ray.util.placement_group_table().values())
+    with pytest.raises(RemoteCallError, match="were shut down"):
+        component.identity()
+    with pytest.raises(RemoteCallError, match="were shut down"):
+        handle.gather()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    try:
+        with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,132 @@
+"""Local mode: the same classes in this process, and in eight real processes of torchrun over gloo."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import twinkle
+from tests.remote.components import Echo, Loader
+from tests.support import run
+from twinkle import DeviceMesh, Global, Rows, Same, Sharded
+from twinkle.errors import PlacementError, PlanError
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture
+def alone() -> Iterator[Any]:
+    twinkle.initialize("local")
+    yield Echo(2)
+    twinkle.shutdown()
+
+
+def test_without_initialize_a_component_is_a_plain_object() -> None:
+    component: Any = Echo(2)
+    assert component.factor == 2
+    assert component.same([1, 2]) == [1, 2]
+
+
+def test_alone_the_same_declarations_hold(alone: Any) -> None:
+    handle = alone.same([1, 2, 3])
+    assert isinstance(handle, Sharded)
+    assert handle.local == [1, 2, 3]
+    assert alone.pulled(handle.select([2, 0])) == [3, 1]
+    assert alone.mean_number([4.0]) == 4.0
+    assert alone.by_key([1, 2])["tags"] == [["a", "b"]]
+    assert alone.rows_seen(Rows([1, 2]), Same([3, 4]), more=Global([5, 6])) == ([1, 2], ([3, 4],), {"more": [5, 6]})
+    with pytest.raises(PlanError, match="worker 0 returned 1 rows|returned 1 rows at 'rows', expected 2"):
+        alone.wrong_length([1, 2])
+    with pytest.raises(ValueError, match="this shard fails"):
+        alone.fails_on([1, 2], 0)
+
+
+def test_alone_a_mesh_of_any_size_holds_every_row_here(alone: Any) -> None:
+    component: Any = Echo(device_mesh=DeviceMesh.from_sizes(dp_size=4))
+    assert component.pulled(list(range(3))) == [0, 1, 2]
+    loader: Any = Loader(8, device_mesh=DeviceMesh.from_sizes(dp_size=4))
+    assert component.pulled(loader.batch(3)) == [0, 1, 2]
+
+
+def test_group_names_are_checked_in_local_mode_too() -> None:
+    twinkle.initialize("local", groups=[{"name": "actor", "ranks": 2, "device_type": "cpu"}])
+    try:
+        Echo(remote_group="actor")  # type: ignore[call-arg]
+        with pytest.raises(PlacementError, match="'sampler' is no group"):
+            Echo(remote_group="sampler")  # type: ignore[call-arg]
+    finally:
+        twinkle.shutdown()
+
+
+@pytest.fixture(scope="module")
+def ranks() -> list[dict[str, Any]]:
+    """What each of eight ranks saw."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "8", "-m"]
+    lines = run([*command, "tests.remote.launched"], timeout=240).stdout.splitlines()
+    seen = [json.loads(line) for line in lines if line.startswith("{")]
+    return sorted(seen, key=lambda one: int(one["rank"]))
+
+
+def test_the_reference_flow_hands_rows_from_rank_to_rank(ranks: Any) -> None:
+    assert [one["rank"] for one in ranks] == list(range(8))
+    for rank, one in enumerate(ranks):
+        seen, moved, ids, picked, mapped = one["reference_flow"]
+        assert seen == ([0, 1, 2, 3, 4], [5, 6, 7, 8, 9])[rank // 2 % 2]
+        assert moved == 5
+        assert ids == list(range(10))
+        assert picked == [9, 0, 0, 4]
+        assert mapped == [at * 2 for at in range(10)]
+
+
+def test_a_plain_list_is_each_rank_s_own_rows_if_replicas_agree(ranks: Any) -> None:
+    for one in ranks:
+        joined, words, cut, short, mean, by_key = one["plain_lists"]
+        assert joined == [0, 1, 2, 10, 11]
+        assert "ranks 0 and 1 are replicas of shard 0 and brought different ones" in words
+        assert "Global" in words
+        assert "handle.map" in words
+        assert cut == list(range(7))
+        assert "1 row over 2 data shards" in short
+        assert (mean, by_key) == (2.6, 2.2)
+
+
+def test_derived_handles_cross_meshes_with_other_axes(ranks: Any) -> None:
+    assert all(one["balanced"] == [[9, 1, 4, 3, 8, 2, 6, 5, 7, 7, 1], True] for one in ranks)
+
+
+def test_pads_are_made_where_the_rows_arrive(ranks: Any) -> None:
+    labels = [[0], [1], [-100], [-100]]
+    for rank, one in enumerate(ranks):
+        assert one["padding"] == [[{"labels": labels[rank]}] if rank < 4 else None, [[0], [1]]]
+
+
+def test_every_rank_learns_of_a_failure_on_one(ranks: Any) -> None:
+    for rank, one in enumerate(ranks):
+        failed, short, drifted, after = one["failures"]
+        assert "RemoteCallError: Echo.fails_on failed on" in failed
+        assert "ValueError: this shard fails" in failed
+        assert ("dp=2" in failed) == (rank in (4, 5))
+        assert "returned 1 rows at 'rows', expected 2" in short
+        assert "ranks 0 and 1 are replicas of shard 0" in drifted
+        assert after == list(range(8))
+
+
+def test_execute_first_and_slice_hold_for_ranks(ranks: Any) -> None:
+    for rank, one in enumerate(ranks):
+        assert one["first_alone"] == [list(range(8)), [2, 4], [rank]]
+
+
+def test_rows_that_every_rank_has_already_become_a_handle(ranks: Any) -> None:
+    mine = [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [5, 6, 7, 8], [5, 6, 7, 8], None, None, None, None]
+    for rank, one in enumerate(ranks):
+        local, pulled, after = one["brought"]
+        assert (local, pulled) == (mine[rank], list(range(9)))
+        assert after == (None if rank % 2 else [rank, rank + 1])
+
+
+def test_the_mesh_of_a_launcher_is_its_world(ranks: Any) -> None:
+    assert all(one["mesh"] == "True" for one in ranks)

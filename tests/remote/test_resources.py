@@ -1,0 +1,188 @@
+"""Devices on a real local Ray, where logical GPUs and NPUs stand for hardware: what each worker is granted and sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import twinkle
+from tests.remote.components import Echo
+from twinkle import DeviceGroup, DeviceMesh, get_device_placement
+from twinkle.errors import MeshError, PlacementError, PlanError
+from twinkle.remote import resources
+
+
+@pytest.fixture(autouse=True)
+def _clean(local_ray: None) -> Iterator[None]:
+    yield
+    twinkle.shutdown()
+
+
+def environments(group: str) -> list[dict[str, str]]:
+    return [one["environment"] for one in Echo(remote_group=group).identity()]  # type: ignore[no-untyped-call, attr-defined]
+
+
+def free(resource: str, expected: float = 8) -> float:
+    """What is free, once what was given back has arrived."""
+    import time
+
+    import ray
+
+    end = time.monotonic() + 10
+    while ray.available_resources().get(resource, 0) != expected and time.monotonic() < end:
+        time.sleep(0.05)
+    return float(ray.available_resources().get(resource, 0))
+
+
+def test_every_worker_sees_exactly_its_own_devices() -> None:
+    twinkle.initialize(
+        "ray",
+        groups=[
+            DeviceGroup("train", 3, "GPU"),
+            DeviceGroup("infer", 4, "cuda", gpus_per_worker=2),
+            DeviceGroup("npus", [3, 2], "npu", gpus_per_worker=2),
+            DeviceGroup("host", 1, "cpu"),
+        ],
+    )
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in environments("train")] == ["0", "1", "2"]
+    infer = environments("infer")
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in infer] == ["3,4", "5,6"]
+    assert [(env["WORLD_SIZE"], env["LOCAL_RANK"]) for env in infer] == [("2", "0"), ("2", "0")]
+    (npus,) = environments("npus")
+    first, second = npus["ASCEND_RT_VISIBLE_DEVICES"].split(",")
+    assert int(first) < int(second)
+    (host,) = environments("host")
+    assert (host["CUDA_VISIBLE_DEVICES"], host["ASCEND_RT_VISIBLE_DEVICES"]) == ("", "")
+    text = get_device_placement()
+    assert "infer: 2 workers, cuda" in text
+    assert "worker 1: 5, 6" in text
+    assert "host: 1 workers, cpu" in text
+
+
+def test_granted_ids_are_used_where_another_job_holds_the_first_ones() -> None:
+    import ray
+
+    other = ray.util.placement_group([{"GPU": 1}] * 3)
+    ray.get(other.ready())
+    try:
+        twinkle.initialize("ray", groups=[DeviceGroup("train", 2, "GPU")])
+        masks = {env["CUDA_VISIBLE_DEVICES"] for env in environments("train")}
+        assert len(masks) == 2
+        assert masks <= {"3", "4", "5", "6", "7"}
+    finally:
+        ray.util.remove_placement_group(other)
+
+
+def test_a_group_gets_the_devices_it_names() -> None:
+    twinkle.initialize("ray", groups=[DeviceGroup("train", 2, "GPU", visible_devices="6,4")])
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in environments("train")] == ["6", "4"]
+    assert free("GPU", 6) == 6
+
+
+def test_colocated_groups_share_devices_in_processes_of_their_own() -> None:
+    groups = [DeviceGroup("train", 2, "GPU"), DeviceGroup("roll", 2, "GPU", gpus_per_worker=2, colocate_with="train")]
+    twinkle.initialize("ray", groups=groups)
+    train, roll = Echo(remote_group="train").identity(), Echo(remote_group="roll").identity()  # type: ignore[attr-defined]
+    assert [one["environment"]["CUDA_VISIBLE_DEVICES"] for one in train] == ["0", "1"]
+    assert [one["environment"]["CUDA_VISIBLE_DEVICES"] for one in roll] == ["0,1"]
+    assert not {one["pid"] for one in train} & {one["pid"] for one in roll}
+    assert "on the devices of train" in get_device_placement()
+
+
+def test_a_mesh_over_devices_places_blocks_on_workers() -> None:
+    twinkle.initialize("ray", groups=[DeviceGroup("infer", 4, "cuda", gpus_per_worker=2)])
+    by_device = Echo(device_mesh=DeviceMesh.from_axes({"dp": 2, "tp": 2}), remote_group="infer")
+    assert [one["axes"] for one in by_device.identity()] == [(0, None, None, 0), (1, None, None, 1)]  # type: ignore[attr-defined]
+    assert [rows for rows, *_ in by_device.rows_seen(list(range(8)))] == [[0, 1, 2, 3], [4, 5, 6, 7]]  # type: ignore[misc]
+    by_worker = Echo(device_mesh=DeviceMesh.from_axes({"dp": 2}), remote_group="infer")
+    assert by_worker.pulled(list(range(8))) == list(range(8))
+    with pytest.raises(PlanError, match=r"worker 0 owns positions \[0, 1\] of data shards \[0, 1\]"):
+        Echo(device_mesh=DeviceMesh.from_axes({"pp": 2, "dp": 2}), remote_group="infer")
+    with pytest.raises(PlacementError, match="8 positions does not fit 2 workers of 2"):
+        Echo(device_mesh=DeviceMesh.from_axes({"dp": 8}), remote_group="infer")
+
+
+def test_what_is_not_granted_in_time_is_refused_and_nothing_stays_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    monkeypatch.setattr(resources, "DEADLINE", 1.0)
+    other = ray.util.placement_group([{"GPU": 1}] * 6)
+    ray.get(other.ready())
+    try:
+        with pytest.raises(PlacementError, match="group 'b': 2 x .*GPU.* were not granted within 1 s; 1 GPU are free"):
+            twinkle.initialize("ray", groups=[DeviceGroup("a", 1, "GPU"), DeviceGroup("b", 2, "GPU")])
+        with pytest.raises(PlacementError, match="devices 0 wanted on node .* missing"):
+            twinkle.initialize("ray", groups=[DeviceGroup("a", 1, "GPU", visible_devices="0")])
+    finally:
+        ray.util.remove_placement_group(other)
+    assert free("GPU") == 8
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        ([DeviceGroup("a", [80, 81], "GPU")], "rank 80 needs GPU node 10, only 1 available"),
+        ([DeviceGroup("a", 9, "GPU")], "rank 8 needs"),
+        ([DeviceGroup("a", [0, 1], "GPU"), DeviceGroup("b", [1, 2], "GPU")], "rank 1 already used by group 'a'"),
+        ([DeviceGroup("a", 1, "GPU"), DeviceGroup("a", 1, "GPU")], "duplicate group name"),
+        ([DeviceGroup("a", 1, "musa")], "rank 0 needs"),
+    ],
+)
+def test_groups_that_do_not_fit_are_refused_before_anything_is_reserved(groups: Any, words: str) -> None:
+    with pytest.raises(PlacementError, match=words):
+        twinkle.initialize("ray", groups=groups)
+    assert free("GPU") == 8
+    twinkle.initialize("ray", groups=[])
+
+
+def test_initialize_twice_and_wrong_words_are_refused() -> None:
+    with pytest.raises(PlacementError, match="'local' or 'ray', not 'cluster'"):
+        twinkle.initialize("cluster")  # type: ignore[arg-type]
+    with pytest.raises(PlacementError, match="groups must hold DeviceGroup or mappings"):
+        twinkle.initialize("ray", groups=["gpu"])  # type: ignore[list-item]
+    twinkle.initialize("ray")
+    with pytest.raises(PlacementError, match="initialized already; call shutdown"):
+        twinkle.initialize("ray")
+
+
+def test_a_mesh_before_initialize_is_refused() -> None:
+    with pytest.raises(PlacementError, match="device_mesh was given before initialize"):
+        Echo(device_mesh=DeviceMesh.from_sizes(dp_size=2))
+    with pytest.raises(PlacementError, match="remote_group was given before initialize"):
+        Echo(remote_group="train")
+
+
+def test_the_mesh_of_initialize_is_that_of_components_without_one() -> None:
+    shape = DeviceMesh.from_axes({"dp": 2, "tp": 2})
+    groups = [DeviceGroup("four", 4, "cpu")]
+    twinkle.initialize("ray", groups=groups, global_device_mesh=shape, lazy_collect=False)
+    component: Any = Echo(remote_group="four")
+    assert component.device_mesh == shape
+    assert component.same([1, 2]) == [1, 2]
+
+
+def test_seeds_reach_every_worker_alike() -> None:
+    from twinkle import remote_class, remote_function
+
+    @remote_class()
+    class Dice:
+        def __init__(self) -> None:
+            import random
+
+            self.thrown = random.random()
+
+        @remote_function()
+        def throw(self) -> float:
+            return self.thrown
+
+    twinkle.initialize("ray", groups=[DeviceGroup("two", 2, "cpu")], seed=7)
+    first = Dice(remote_group="two").throw()  # type: ignore[call-arg]
+    assert len(set(first)) == 1  # type: ignore[call-overload]
+
+
+def test_a_view_places_no_rows() -> None:
+    twinkle.initialize("ray", groups=[DeviceGroup("two", 2, "cpu")])
+    with pytest.raises(MeshError):
+        Echo(device_mesh=DeviceMesh.from_axes({"ep": 2}), remote_group="two")
