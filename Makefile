@@ -22,6 +22,7 @@ RUST_FILES := $(shell find rust -name '*.rs') Cargo.toml Cargo.lock rust/python/
 
 # What is installed depends on these files only: the same sum, nothing to install.
 SUM := $(shell cat pyproject.toml Cargo.toml Makefile | cksum | cut -d' ' -f1)
+BASE := $(VENV)/.base-$(SUM)
 DEMO := $(VENV)/.demo-$(SUM)
 DEV := $(VENV)/.dev-$(SUM)
 EXTENSION := $(VENV)/.extension
@@ -84,10 +85,10 @@ fmt: dev ## format Rust and Python
 stubs: dev ## write python/twinkle/_core.pyi from the extension
 	$(PY) tools/stubs.py
 
-wheel: $(DEMO) ## the abi3 wheel, into dist/
+wheel: $(BASE) ## the abi3 wheel, into dist/
 	$(BIN)/maturin build --release --locked --out dist
 
-sdist: $(DEMO) ## the source distribution, into dist/
+sdist: $(BASE) ## the source distribution, into dist/
 	$(BIN)/maturin sdist --out dist
 
 clean: ## remove what was built and the virtual environment
@@ -100,20 +101,24 @@ $(PY):
 	@tools/debian.sh $(BUILD_PACKAGES)
 	python="$$(tools/python.sh)" && "$$python" -m venv $(VENV)
 
-$(DEMO): | $(PY)
-	rm -f $(VENV)/.demo-* $(VENV)/.dev-*
+$(BASE): | $(PY)
+	rm -f $(VENV)/.base-* $(VENV)/.demo-* $(VENV)/.dev-*
 	$(PY) -m pip install --upgrade 'pip>=25.1'
 	$(PY) -m pip install --group build
+	$(BIN)/maturin develop --release --locked
+	touch $(EXTENSION) $@
+
+$(DEMO): | $(BASE)
 	$(BIN)/maturin develop --release --locked $(addprefix --extras=,$(DEMO_EXTRAS))
 	touch $(EXTENSION) $@
 
 # tests/test_package.py puts the wheel and NumPy into an empty environment without a network.
-$(DEV): | $(DEMO)
+$(DEV): | $(BASE)
 	$(BIN)/maturin develop --release --locked --extras=$(DEV_EXTRAS) --group=lint,test
 	$(PY) -m pip download --quiet --no-deps --only-binary :all: --dest $(VENV)/wheelhouse \
 		"numpy==$$($(PY) -c 'import numpy; print(numpy.__version__)')"
 	touch $(EXTENSION) $@
 
-$(EXTENSION): $(RUST_FILES) | $(DEMO)
+$(EXTENSION): $(RUST_FILES) | $(BASE)
 	$(BIN)/maturin develop --release --locked --skip-install
 	touch $@
