@@ -8,20 +8,21 @@ SHELL := /bin/bash
 
 # Extras that `make demo` needs beside NumPy, and those that everything else needs (comma-separated).
 DEMO_EXTRAS := ray,torch
-DEV_EXTRAS := cli,ray,torch
+DEV_EXTRAS := cli,docs,ray,torch
 # Debian packages, each with a command that shows it is there; `package:` asks dpkg.
 BUILD_PACKAGES := build-essential:cc
-TEST_PACKAGES := openmpi-bin:mpirun
+TEST_PACKAGES := openmpi-bin:mpirun chromium:chromium chromium-driver:chromedriver
 
 VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 PY := $(BIN)/python
-PYTHON_FOLDERS := $(wildcard python/twinkle tests benches examples tools)
+PYTHON_FOLDERS := $(wildcard python/twinkle tests benches docs examples tools)
 RUST_FILES := $(shell find rust -name '*.rs') Cargo.toml Cargo.lock rust/python/Cargo.toml
 
 # What is installed depends on these files only: the same sum, nothing to install.
 SUM := $(shell cat pyproject.toml Cargo.toml Makefile | cksum | cut -d' ' -f1)
+BASE := $(VENV)/.base-$(SUM)
 DEMO := $(VENV)/.demo-$(SUM)
 DEV := $(VENV)/.dev-$(SUM)
 EXTENSION := $(VENV)/.extension
@@ -33,7 +34,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 unexport PYTHONPATH PYTHONHOME
 
-.PHONY: help demo dev check test test-long test-oldest bench fmt stubs wheel sdist clean test-packages
+.PHONY: help demo dev check test test-long test-oldest bench docs fmt stubs wheel sdist clean test-packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -72,6 +73,10 @@ bench: dev ## criterion and pytest-benchmark, then the table of ratios in benche
 		--benchmark-json=target/python-benches.json
 	$(PY) benches/ratios.py --write target/python-benches.json target/criterion
 
+docs: dev ## the documentation, into site/
+	$(PY) docs/drawings.py
+	$(PY) -m sphinx -W --keep-going -b html docs site
+
 fmt: dev ## format Rust and Python
 	cargo fmt --all
 	$(PY) -m ruff check --fix $(PYTHON_FOLDERS)
@@ -80,10 +85,10 @@ fmt: dev ## format Rust and Python
 stubs: dev ## write python/twinkle/_core.pyi from the extension
 	$(PY) tools/stubs.py
 
-wheel: $(DEMO) ## the abi3 wheel, into dist/
+wheel: $(BASE) ## the abi3 wheel, into dist/
 	$(BIN)/maturin build --release --locked --out dist
 
-sdist: $(DEMO) ## the source distribution, into dist/
+sdist: $(BASE) ## the source distribution, into dist/
 	$(BIN)/maturin sdist --out dist
 
 clean: ## remove what was built and the virtual environment
@@ -96,20 +101,24 @@ $(PY):
 	@tools/debian.sh $(BUILD_PACKAGES)
 	python="$$(tools/python.sh)" && "$$python" -m venv $(VENV)
 
-$(DEMO): | $(PY)
-	rm -f $(VENV)/.demo-* $(VENV)/.dev-*
+$(BASE): | $(PY)
+	rm -f $(VENV)/.base-* $(VENV)/.demo-* $(VENV)/.dev-*
 	$(PY) -m pip install --upgrade 'pip>=25.1'
 	$(PY) -m pip install --group build
+	$(BIN)/maturin develop --release --locked
+	touch $(EXTENSION) $@
+
+$(DEMO): | $(BASE)
 	$(BIN)/maturin develop --release --locked $(addprefix --extras=,$(DEMO_EXTRAS))
 	touch $(EXTENSION) $@
 
 # tests/test_package.py puts the wheel and NumPy into an empty environment without a network.
-$(DEV): | $(DEMO)
+$(DEV): | $(BASE)
 	$(BIN)/maturin develop --release --locked --extras=$(DEV_EXTRAS) --group=lint,test
 	$(PY) -m pip download --quiet --no-deps --only-binary :all: --dest $(VENV)/wheelhouse \
 		"numpy==$$($(PY) -c 'import numpy; print(numpy.__version__)')"
 	touch $(EXTENSION) $@
 
-$(EXTENSION): $(RUST_FILES) | $(DEMO)
+$(EXTENSION): $(RUST_FILES) | $(BASE)
 	$(BIN)/maturin develop --release --locked --skip-install
 	touch $@

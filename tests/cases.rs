@@ -233,7 +233,7 @@ fn groups_are_those_that_megatron_makes() {
         let order: Vec<&str> = case["order"].as_str().unwrap().split('-').collect();
         let of_experts = id(case).starts_with("expert");
         // The expert cases give etp as tp and expert data parallel as dp.
-        // The expert cases count experts beside tp (their etp) and dp (what is left); the dense mesh has them inside dp.
+        // The expert cases count experts beside tp (their etp) and dp (what is left); the dense mesh holds them in dp.
         let inside = if of_experts { size("ep") } else { 1 };
         let axes: Vec<(&str, i128)> = order
             .iter()

@@ -209,7 +209,8 @@ def karmarkar_karp(weights: Sequence[int], shards: int) -> list[list[int]]:
     while len(heap) > 1:
         _, _, first = heapq.heappop(heap)
         _, _, second = heapq.heappop(heap)
-        joined = sorted((a[0] + b[0], (a[1], b[1])) for a, b in zip(first, reversed(second), strict=True))
+        joined = [(a[0] + b[0], (a[1], b[1])) for a, b in zip(first, reversed(second), strict=True)]
+        joined.sort(key=lambda part: part[0])
         heapq.heappush(heap, (joined[0][0] - joined[-1][0], count, joined))
         count += 1
 

@@ -15,7 +15,7 @@ from tests import plan_oracle as oracle
 from tests.support import cases
 from twinkle.errors import PlacementError, PlanError
 from twinkle.mesh import DeviceMesh
-from twinkle.plan import Layout, Placement, route
+from twinkle.plan import CollectFrom, Layout, Placement, route
 
 CASES = cases("plan")
 
@@ -120,7 +120,7 @@ def test_dispatch_by_a_then_reshard_then_collect_by_b_is_the_identity(
     rows: int,
     data: st.DataObject,
 ) -> None:
-    collect_from = data.draw(st.sampled_from(["pp_last", "pp_first", "any", "all"]))
+    collect_from: CollectFrom = data.draw(st.sampled_from(["pp_last", "pp_first", "any", "all"]))
     source, target = first[0].placement(collect_from=collect_from), second[0].placement()
     rows += source.shards + target.shards
     batch = [f"row {row}" for row in range(rows)]

@@ -56,8 +56,8 @@ PLACED = MESH.placement(collect_from="any")
         ),
         (
             lambda: Layout.minibatched(3, 4, 1),
-            "3 rows over 4 data shards in 1 mini-batches: shard 3 has no row in mini-batch 0; hand over more rows, or set "
-            "pad=True",
+            "3 rows over 4 data shards in 1 mini-batches: shard 3 has no row in mini-batch 0; hand over more rows, or "
+            "set pad=True",
         ),
         (lambda: Layout.minibatched(1, 2, 1), "1 row over 2 data shards in 1 mini-batches: shard 1 has no row"),
         (lambda: Layout.minibatched(0, 4, 1, pad=True), "0 rows over 4 data shards: there is no row"),

@@ -25,11 +25,12 @@ _HOMES = {
     "get_device_placement": "remote.placement_text",
     "__version__": "_core",
 }
-_MODULES = ("errors", "plan", "platform")
+_MODULES = ("dataloader", "errors", "plan", "platform")
 
 __all__ = [*_HOMES, *_MODULES]  # noqa: PLE0604
 
 if TYPE_CHECKING:
+    from twinkle import dataloader as dataloader
     from twinkle import errors as errors
     from twinkle import plan as plan
     from twinkle import platform as platform
@@ -39,15 +40,15 @@ if TYPE_CHECKING:
     from twinkle.mesh import DeviceMesh as DeviceMesh
     from twinkle.platform import Platform as Platform
     from twinkle.platform import allocate as allocate
-    from twinkle.remote import Global as Global
-    from twinkle.remote import Rows as Rows
-    from twinkle.remote import Same as Same
-    from twinkle.remote import Sharded as Sharded
-    from twinkle.remote import get_device_placement as get_device_placement
-    from twinkle.remote import initialize as initialize
-    from twinkle.remote import remote_class as remote_class
-    from twinkle.remote import remote_function as remote_function
-    from twinkle.remote import shutdown as shutdown
+    from twinkle.remote.classes import remote_class as remote_class
+    from twinkle.remote.classes import remote_function as remote_function
+    from twinkle.remote.handle import Sharded as Sharded
+    from twinkle.remote.markers import Global as Global
+    from twinkle.remote.markers import Rows as Rows
+    from twinkle.remote.markers import Same as Same
+    from twinkle.remote.placement_text import get_device_placement as get_device_placement
+    from twinkle.remote.setup import initialize as initialize
+    from twinkle.remote.setup import shutdown as shutdown
 else:
 
     def __getattr__(name: str) -> object:

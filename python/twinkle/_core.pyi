@@ -7,7 +7,7 @@ from typing import Any, Final, final
 
 import numpy
 
-__all__ = ["__version__", "Layout", "Mesh", "Placement", "pack", "route"]
+__all__ = ["__version__", "Layout", "Mesh", "Placement", "pack", "permuted", "route"]
 
 __version__: Final[str]
 
@@ -237,6 +237,11 @@ class Placement:
 def pack(
     lengths: object, cap: object, align: object, cuts: object, row_multiple: object, fill: object
 ) -> list[list[tuple[list[int], bool]]]: ...
+def permuted(seed: object, epoch: object, n: object, start: object, stop: object) -> numpy.ndarray:
+    """
+    The rows at positions `start..stop` of the order of `n` rows under a seed in an epoch, as an int64 array.
+    """
+
 def route(
     moves: object, source: Placement, target: Placement, same_process: object, nodes: tuple[list[int], list[int]] | None
 ) -> numpy.ndarray:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
-from twinkle._core import Placement as CorePlacement, route as core_route
+from twinkle._core import Placement as CorePlacement
+from twinkle._core import route as core_route
 from twinkle.errors import PlanError
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 

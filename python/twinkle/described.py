@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from twinkle._core import Mesh as CoreMesh
 from twinkle.errors import MeshError
+from twinkle.platform.checks import shown, whole
 
 __all__ = ["core_described", "described", "one_line"]
 
 _LIST_LIMIT = 2**24
+#: More than a mesh has axes, merged ones and their parts counted.
+_ENTRY_LIMIT = 1024
 _LINE_LIMIT = 199
 _KEYS = ("axes", "offset", "strides", "ranks", "merged", "device_type")
 _SIZES = ("ulysses_size", "ep_size", "etp_size", "ep_fsdp_size", "vpp_size", "sequence_parallel")
@@ -42,38 +46,49 @@ def described(core: CoreMesh, device_type: str | None) -> dict[str, Any]:
 
 def core_described(data: Mapping[str, Any]) -> tuple[CoreMesh, str | None]:
     """The core mesh and the device type that `described` wrote."""
-    if not isinstance(data, Mapping):
-        raise MeshError(f"a described mesh is a mapping, not a {type(data).__name__}")
-    unknown = [key for key in data if key not in _KEYS and key not in _SIZES]
-    if unknown or "axes" not in data or ("ranks" in data) == ("strides" in data):
-        raise MeshError(
-            f"a described mesh has 'axes', either 'ranks' or 'offset' and 'strides', and options {list(_SIZES)}; "
-            f"found {[str(key) for key in data]}"
-        )
-    options = {name: data[name] for name in _SIZES if name in data}
     try:
-        axes = dict(data["axes"])
-        names, sizes = list(axes), [int(size) for size in axes.values()]
-        merged = data.get("merged", ())
-        entries = [(int(place), str(name), int(size), int(parts)) for place, name, size, parts in merged]
-        strides = [int(stride) for stride in data.get("strides", ())]
-        offset = int(data.get("offset", 0))
-        strides = [stride if size > 1 else 1 for stride, size in zip(strides, sizes, strict=False)]
-        entries = entries or [(0, str(name), size, 0) for name, size in zip(names, sizes, strict=True)]
-        ranks = None
-        if "ranks" in data:
-            from twinkle.rank_arrays import flat_ranks
-
-            ranks = flat_ranks(data["ranks"])
-        core = CoreMesh.from_entries(entries, offset, strides, ranks, options)
+        return _core_described(data)
     except MeshError:
         raise
-    except (TypeError, ValueError, OverflowError) as error:
-        raise MeshError(f"not a described mesh: {error}") from None
-    if dict(zip(core.names, core.shape, strict=True)) != axes:
+    except Exception as error:
+        # Whatever a mapping of somebody else's raises while it is read.
+        raise MeshError(f"not a described mesh: {shown(error)}") from None
+
+
+def _core_described(data: Mapping[str, Any]) -> tuple[CoreMesh, str | None]:
+    if not isinstance(data, Mapping):
+        raise MeshError(f"a described mesh is a mapping, not a {type(data).__name__}")
+    unknown = [key for key in islice(data, _ENTRY_LIMIT) if key not in _KEYS and key not in _SIZES]
+    table, equation = "ranks" in data, "strides" in data
+    if unknown or "axes" not in data or table == equation or equation != ("offset" in data):
+        raise MeshError(
+            f"a described mesh has 'axes', either 'ranks' or 'offset' and 'strides', and options {list(_SIZES)}; "
+            f"found {[shown(key) for key in islice(data, _ENTRY_LIMIT)]}"
+        )
+    options = {name: data[name] for name in _SIZES if name in data}
+    axes = [(name, _number(size, name)) for name, size in islice(dict(data["axes"]).items(), _ENTRY_LIMIT)]
+    entries = [
+        (_number(place, "place"), name, _number(size, name), _number(parts, "parts"))
+        for place, name, size, parts in islice(data.get("merged", ()), _ENTRY_LIMIT)
+    ]
+    entries = entries or [(0, name, size, 0) for name, size in axes]
+    if table:
+        from twinkle.rank_arrays import flat_ranks
+
+        core = CoreMesh.from_entries(entries, 0, [], flat_ranks(data["ranks"]), options)
+    else:
+        strides = [_number(stride, "a stride", least=-(2**63)) for stride in islice(data["strides"], _ENTRY_LIMIT)]
+        core = CoreMesh.from_entries(entries, _number(data["offset"], "offset"), strides, None, options)
+        if core.strides != tuple(strides):
+            raise MeshError(f"'strides' are {strides}, but those of the axes {axes} are {core.strides}")
+    if list(zip(core.names, core.shape, strict=True)) != axes:
         raise MeshError(f"'axes' {axes} and 'merged' {data.get('merged')} disagree")
     device_type: str | None = data.get("device_type")
     return core, device_type
+
+
+def _number(value: Any, what: object, *, least: int = 0) -> int:
+    return whole(value, str(what), MeshError, least=least)
 
 
 def one_line(core: CoreMesh, device_type: str | None) -> str:

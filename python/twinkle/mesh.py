@@ -6,18 +6,21 @@ process is, and loads NumPy when an array is first asked for. It never imports t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from twinkle._core import Mesh as CoreMesh
-from twinkle.errors import AxisError, MeshError
+from twinkle.axis_arguments import axis_name, axis_sizes
+from twinkle.errors import MeshError
 from twinkle.mesh_state import AxisSize, DeviceTypeField, NamesField, OptionField, RanksField
+from twinkle.platform.checks import LIST_CAP, shown
 from twinkle.platform.families import device_type_of
 from twinkle.rank_arrays import core_of, flat_ranks
 from twinkle.with_torch import WithTorch
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
@@ -148,10 +151,8 @@ class DeviceMesh(WithTorch):
         >>> DeviceMesh.from_axes({"dp": 8, "pp": 16, "cp": 16, "tp": 8}).coordinates(1000)
         {'dp': 0, 'pp': 7, 'cp': 13, 'tp': 0}
         """
-        if not isinstance(sizes, Mapping):
-            raise MeshError(f"sizes must map axis names to sizes, not be a {type(sizes).__name__}")
         device_type = options.pop("device_type", None)
-        core = CoreMesh.from_axes(dict(sizes), offset, options)
+        core = CoreMesh.from_axes(axis_sizes(sizes), offset, options)
         return DeviceMesh.__new__(DeviceMesh)._settle(core, device_type)
 
     # About the mesh.
@@ -207,14 +208,14 @@ class DeviceMesh(WithTorch):
 
     def has_dim(self, name: str) -> bool:
         """Whether an axis is declared; AxisError for a name that is no axis."""
-        return self._core.has_dim(_text(name))
+        return self._core.has_dim(axis_name(name))
 
     def get_dim_size(self, name: str) -> int:
         """The size of an axis, 1 where it is known but not declared; for `'ulysses'` the option.
 
         AxisError for ep, etp and ep_fsdp that are above 1 only as options: `expert_mesh()` has them as axes.
         """
-        return self._core.get_dim_size(_text(name))
+        return self._core.get_dim_size(axis_name(name))
 
     # About any rank.
 
@@ -308,7 +309,8 @@ class DeviceMesh(WithTorch):
         given = [value for value in (rank, data_rank, global_rank) if value is not None]
         if len(given) > 1:
             raise MeshError(
-                f"give one of rank={rank!r}, data_rank={data_rank!r} and global_rank={global_rank!r}, or none of them"
+                f"give one of rank={shown(rank)}, data_rank={shown(data_rank)} and global_rank={shown(global_rank)}, "
+                "or none of them"
             )
         if not given:
             return slice(*self._core.rows_of_rank(total_length, self._row_owner(total_length)))
@@ -329,7 +331,15 @@ class DeviceMesh(WithTorch):
 
     def get_tp_ranks(self) -> list[int]:
         """The ranks of this process's tensor-parallel group; RankError when it is not in the mesh."""
-        return list(self.group_of("tp"))
+        members = self.group_of("tp")
+        if len(members) > LIST_CAP:
+            raise MeshError(
+                f"the tp group has {len(members)} ranks, more than the {LIST_CAP} (2**24) a list may have; "
+                "group_of('tp') is a range",
+                count=len(members),
+                limit=LIST_CAP,
+            )
+        return list(members)
 
     def get_tp_last_ranks(self) -> list[int]:
         """The ranks at the last tensor-parallel index, ascending."""
@@ -369,6 +379,28 @@ class DeviceMesh(WithTorch):
 
         return explain(self, rank)
 
+    # Pictures.
+
+    def to_svg(
+        self,
+        *,
+        color_by: str | None = None,
+        nproc_per_node: int | None = None,
+        limit: int = 1024,
+        dark: bool = False,
+    ) -> str:
+        """A picture of the mesh as an SVG text: its ranks in a grid, boxed by pipeline stage and, when told, by node.
+
+        `color_by` is an axis, or `'data'` for the data rank; left out it is tp, or the innermost axis. Rank r is on
+        node `r // nproc_per_node`. Beyond about `limit` ranks the picture counts those it leaves out.
+        """
+        from twinkle.show.svg import to_svg
+
+        return to_svg(self, color_by=color_by, nproc_per_node=nproc_per_node, limit=limit, dark=dark)
+
+    def _repr_html_(self) -> str:
+        return f'<div style="overflow-x:auto">{self.to_svg()}</div>'
+
     # Derived meshes.
 
     def submesh(self, axes: str | Sequence[str], rank: int | None = None) -> DeviceMesh:
@@ -394,16 +426,14 @@ class DeviceMesh(WithTorch):
         merge of a data axis makes the mesh a view: it arranges groups, and questions about rows are refused until it
         is split back.
         """
-        return self._derived(self._core.flatten(axes, _text(name)))
+        return self._derived(self._core.flatten(axes, axis_name(name)))
 
     def split(self, axis: str, sizes: Mapping[str, int]) -> DeviceMesh:
         """Splits an axis into several, outermost first. The inverse of `flatten`.
 
         A merged axis gives back its own parts, at the places they had.
         """
-        if not isinstance(sizes, Mapping):
-            raise MeshError(f"sizes must map axis names to sizes, not be a {type(sizes).__name__}")
-        return self._derived(self._core.split(_text(axis), dict(sizes)))
+        return self._derived(self._core.split(axis_name(axis), axis_sizes(sizes)))
 
     def expert_mesh(self, layout: Literal["megatron", "fsdp"] = "megatron") -> DeviceMesh:
         """The mesh on which experts are spread over the same ranks; a view, for groups.
@@ -412,8 +442,8 @@ class DeviceMesh(WithTorch):
         `(ep, ep_fsdp)`. Refused: ranks that are not consecutive, sizes that do not divide the world, and for megatron
         an fsdp axis above 1 or pipeline groups that differ from the mesh's.
         """
-        if layout not in ("megatron", "fsdp"):
-            raise MeshError(f"layout must be 'megatron' or 'fsdp', not {layout!r}")
+        if not isinstance(layout, str) or layout not in ("megatron", "fsdp"):
+            raise MeshError(f"layout must be 'megatron' or 'fsdp', not {shown(layout)}")
         return self._derived(self._core.expert_mesh(layout == "megatron"))
 
     def placement(
@@ -481,9 +511,3 @@ class DeviceMesh(WithTorch):
 def _restored(state: bytes, device_type: str | None) -> DeviceMesh:
     """What pickle calls."""
     return DeviceMesh.__new__(DeviceMesh)._settle(CoreMesh(state), device_type)
-
-
-def _text(name: object) -> str:
-    if isinstance(name, str):
-        return name
-    raise AxisError(f"an axis is named by a text such as 'dp', not {name!r} ({type(name).__name__})")

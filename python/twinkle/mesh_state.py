@@ -65,9 +65,10 @@ class RanksField(_Field):
         """The value of the field."""
         array = mesh._array
         if array is None:
-            array = mesh._core.ranks().reshape(mesh._core.shape)
+            array = mesh._core.ranks()
+            # Before it is shaped: nobody can make a view of a read-only array writable.
             array.flags.writeable = False
-            mesh._array = array
+            mesh._array = array = array.reshape(mesh._core.shape)
         return array
 
 
@@ -92,6 +93,7 @@ class OptionField(_Field):
 
     def __set__(self, mesh: MeshState, value: Any) -> None:
         mesh._core = mesh._core.with_options({self.name: value})
+        mesh._collect = None
 
 
 class DeviceTypeField(_Field):

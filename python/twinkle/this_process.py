@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import RankError
 from twinkle.mesh_state import MeshState
+from twinkle.platform.checks import shown
 from twinkle.platform.platform import Platform
 from twinkle.runtime import current
 
@@ -110,4 +111,4 @@ class ThisProcess(MeshState):
         ranks = self._own_ranks()
         if len(ranks) > 1 and self.data_rank is not None:
             return ranks[0]
-        return ranks[0] if len(ranks) == 1 else self._this_rank(f"slices({total_length})")
+        return ranks[0] if len(ranks) == 1 else self._this_rank(f"slices({shown(total_length)})")

@@ -82,7 +82,7 @@ class WithTorch(ThisProcess):
         return self.create_process_group(axes)
 
     def release_groups(self) -> int:
-        """Destroy the groups that only this mesh and its parts use, and tell how many; called on every rank of the mesh.
+        """Destroy the groups that only this mesh and its parts use, and tell how many; called on every rank.
 
         torch's default group stays, and so do groups that an unrelated mesh asked for.
         """

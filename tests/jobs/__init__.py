@@ -1,1 +1,1 @@
-"""Programs that tests run in several processes under torchrun; each is a list of checks that all ranks make together."""
+"""Programs that tests run in several processes under torchrun: lists of checks that all ranks make together."""

@@ -6,13 +6,15 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
 from twinkle import DeviceMesh
+from twinkle.process_groups import registry
 
 checks: list[Callable[[], None]] = []
 
@@ -52,7 +54,7 @@ def gathered(group: dist.ProcessGroup) -> list[int]:
     return [int(rank) for rank in found]
 
 
-def summed(group: dist.ProcessGroup) -> int:
+def summed(group: dist.ProcessGroup | None = None) -> int:
     """The sum of one over the group: how many members a collective reaches."""
     one = torch.ones(1, dtype=torch.int64)
     dist.all_reduce(one, group=group)
@@ -76,3 +78,16 @@ def refusal(kind: type[Exception], call: Callable[[], object]) -> str:
     except kind as error:
         return str(error)
     raise AssertionError(f"not refused: {call}")
+
+
+@contextmanager
+def a_torch_without(*answers: str) -> Iterator[None]:
+    """Lets functions of the registry answer no."""
+    kept = {name: getattr(registry, name) for name in answers}
+    for name in answers:
+        setattr(registry, name, lambda: False)
+    try:
+        yield
+    finally:
+        for name, function in kept.items():
+            setattr(registry, name, function)

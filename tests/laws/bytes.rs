@@ -118,7 +118,10 @@ proptest! {
 
     #[test]
     fn arbitrary_sizes_are_refused_or_make_a_sound_mesh(
-        axes in prop::collection::vec(("dp|fsdp|tp|pp|cp|ulysses|ep|etp|ep_fsdp|sp|ddp|.{0,3}", prop_oneof![1_i128..9, any::<i128>()]), 0..5),
+        axes in prop::collection::vec(
+            ("dp|fsdp|tp|pp|cp|ulysses|ep|etp|ep_fsdp|sp|ddp|.{0,3}", prop_oneof![1_i128..9, any::<i128>()]),
+            0..5,
+        ),
         offset in prop_oneof![0_i128..9, any::<i128>()],
         requested in requests(),
     ) {

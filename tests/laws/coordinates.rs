@@ -39,7 +39,8 @@ proptest! {
     fn positions_outside_the_mesh_are_refused(naive in meshes(), beyond in 0_u64..1 << 62) {
         let mesh = naive.mesh();
         let world_size = mesh.world_size();
-        for position in [-1, -i128::from(beyond) - 1, i128::from(world_size), i128::from(world_size + beyond), i128::MAX] {
+        let further = i128::from(beyond);
+        for position in [-1, -further - 1, i128::from(world_size), i128::from(world_size) + further, i128::MAX] {
             let refusal = mesh.rank_at(position).unwrap_err().to_string();
             prop_assert!(refusal.contains(&position.to_string()), "{}", refusal);
             prop_assert!(refusal.contains(&world_size.to_string()), "{}", refusal);
@@ -62,14 +63,18 @@ proptest! {
     }
 
     #[test]
-    fn coordinates_of_chosen_ranks_stand_in_the_order_asked(naive in meshes(), picks in prop::collection::vec(any::<prop::sample::Index>(), 0..20)) {
+    fn coordinates_of_chosen_ranks_stand_in_the_order_asked(
+        naive in meshes(),
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
+    ) {
         let mesh = naive.mesh();
         let positions: Vec<usize> = picks.iter().map(|pick| pick.index(naive.world_size())).collect();
         let ranks: Vec<i64> = positions.iter().map(|position| i64::try_from(naive.ranks[*position]).unwrap()).collect();
         let mut cells = vec![0_i64; ranks.len() * naive.names.len()];
         mesh.write_coordinates_of(&ranks, &mut cells).unwrap();
-        let expected: Vec<i64> =
-            positions.iter().flat_map(|position| naive.coordinates[*position].iter().map(|index| i64::try_from(*index).unwrap())).collect();
+        let expected: Vec<u64> =
+            positions.iter().flat_map(|position| naive.coordinates[*position].iter().copied()).collect();
+        let cells: Vec<u64> = cells.iter().map(|cell| u64::try_from(*cell).unwrap()).collect();
         prop_assert_eq!(cells, expected);
     }
 

@@ -33,7 +33,10 @@ fn parts(naive: &Naive, axes: &[&'static str]) -> Vec<(&'static str, i128)> {
 
 proptest! {
     #[test]
-    fn a_submesh_is_the_part_through_a_rank_in_the_order_asked((naive, axes) in meshes_and_axes(), at in any::<prop::sample::Index>()) {
+    fn a_submesh_is_the_part_through_a_rank_in_the_order_asked(
+        (naive, axes) in meshes_and_axes(),
+        at in any::<prop::sample::Index>(),
+    ) {
         let (mesh, position) = (naive.mesh(), at.index(naive.world_size()));
         let rank = naive.ranks[position];
         let sub = mesh.submesh(&axes, i128::from(rank)).unwrap();
@@ -63,7 +66,13 @@ proptest! {
 
     #[test]
     fn options_about_experts_and_stages_do_not_reach_a_submesh(pp in 2_i128..4, tp in 1_i128..4, ep in 2_i128..4) {
-        let requested = Requested { ep_size: Some(ep), etp_size: Some(1), vpp_size: Some(2), sequence_parallel: true, ..Requested::default() };
+        let requested = Requested {
+            ep_size: Some(ep),
+            etp_size: Some(1),
+            vpp_size: Some(2),
+            sequence_parallel: true,
+            ..Requested::default()
+        };
         let mesh = Mesh::from_axes(&[("pp", pp), ("dp", ep * 2), ("tp", tp)], 0, &requested).unwrap();
         let sub = mesh.submesh(&["pp", "dp"], 0).unwrap();
         prop_assert_eq!(sub.options().requested(), Requested { sequence_parallel: true, ..Requested::default() });
@@ -122,7 +131,7 @@ proptest! {
         let mut outer: Vec<&'static str> = axes[count..].to_vec();
         outer.push("inner");
         let twice = once.flatten(&outer, "outer").unwrap();
-        let size = naive.names.iter().filter(|name| axes[..count].contains(name)).map(|name| i128::from(naive.size(name))).product();
+        let size = parts(&naive, &axes[..count]).iter().map(|(_, size)| size).product();
         let mut sizes = parts(&naive, &axes[count..]);
         sizes.push(("inner", size));
         let back = twice.split("outer", &sizes).unwrap();

@@ -42,7 +42,11 @@ proptest! {
     }
 
     #[test]
-    fn an_order_makes_the_mesh_it_was_read_from(order in orders(), dense in dense(), given in prop::array::uniform4(any::<bool>())) {
+    fn an_order_makes_the_mesh_it_was_read_from(
+        order in orders(),
+        dense in dense(),
+        given in prop::array::uniform4(any::<bool>()),
+    ) {
         let mut some = sizes(dense, &order);
         let open = |size: &mut Option<i128>, given: bool| if !given { *size = None };
         open(&mut some.tp_size, given[0]);
@@ -54,7 +58,12 @@ proptest! {
     }
 
     #[test]
-    fn experts_are_laid_as_the_order_says_without_cp(order in orders(), dense in dense(), ep in 1_i128..5, etp in 1_i128..5) {
+    fn experts_are_laid_as_the_order_says_without_cp(
+        order in orders(),
+        dense in dense(),
+        ep in 1_i128..5,
+        etp in 1_i128..5,
+    ) {
         let [tp, cp, dp, pp] = dense;
         let world = tp * cp * dp * pp;
         let mut sizes = sizes(dense, &order);
@@ -94,7 +103,8 @@ proptest! {
         prop_assert_eq!(mesh.is_ok(), world % ep == 0);
         let Ok(mesh) = mesh else { return Ok(()) };
         let experts = mesh.expert_mesh(ExpertLayout::Fsdp);
-        prop_assert_eq!(&experts, &Mesh::from_axes(&[("ep", ep), ("ep_fsdp", world / ep)], offset, &Requested::default()));
+        let expected = Mesh::from_axes(&[("ep", ep), ("ep_fsdp", world / ep)], offset, &Requested::default());
+        prop_assert_eq!(&experts, &expected);
         prop_assert_eq!(experts.unwrap().data_world_size().unwrap_err().family(), Family::Axis);
         prop_assert_eq!(mesh.ep_fsdp_size(), (ep > 1).then(|| u64::try_from(world / ep).unwrap()));
     }

@@ -42,10 +42,14 @@ proptest! {
         prop_assert!(mesh.world_size() >= 1 << 20);
         for rank in [at(&mesh, part), at(&mesh, 0), at(&mesh, u64::MAX)] {
             let coordinate = mesh.coord_of(rank).unwrap();
-            let position = coordinate.iter().zip(&mesh.shape()).fold(0_u128, |position, (index, size)| position * u128::from(*size) + u128::from(*index));
+            let position = coordinate
+                .iter()
+                .zip(&mesh.shape())
+                .fold(0_u128, |position, (index, size)| position * u128::from(*size) + u128::from(*index));
             prop_assert_eq!(u128::from(mesh.position_of(rank).unwrap()), position);
             prop_assert_eq!(u128::from(rank), u128::from(mesh.ranks().offset()) + position);
-            let given: Vec<(&str, i128)> = names.iter().copied().zip(coordinate.iter().map(|index| i128::from(*index))).collect();
+            let indices = coordinate.iter().map(|index| i128::from(*index));
+            let given: Vec<(&str, i128)> = names.iter().copied().zip(indices).collect();
             prop_assert_eq!(mesh.rank_of(&given), Ok(rank));
         }
         let beyond = i128::from(mesh.world_size()) + i128::from(mesh.ranks().offset());
@@ -53,9 +57,14 @@ proptest! {
     }
 
     #[test]
-    fn a_group_is_a_range_of_any_length_or_refused((mesh, names) in meshes(), part in any::<u64>(), mask in any::<u8>()) {
+    fn a_group_is_a_range_of_any_length_or_refused(
+        (mesh, names) in meshes(),
+        part in any::<u64>(),
+        mask in any::<u8>(),
+    ) {
         let rank = at(&mesh, part);
-        let picked: Vec<&str> = names.iter().enumerate().filter(|(place, _)| mask >> place & 1 == 1).map(|(_, name)| *name).collect();
+        let picked = names.iter().enumerate().filter(|(place, _)| mask >> place & 1 == 1);
+        let picked: Vec<&str> = picked.map(|(_, name)| *name).collect();
         for axes in [&picked[..], &["data"], &["ulysses"], &names[..1], &names[..]] {
             let along = mesh.along(axes).unwrap();
             let size = mesh.group_size(&along);
@@ -108,7 +117,9 @@ proptest! {
         let shards = mesh.data_world_size().unwrap();
         let long = |answer: twinkle::Answer<Vec<u64>>, count: u64| match answer {
             Ok(ranks) => ranks.len() as u64 == count && count <= limit,
-            Err(refusal) => count > limit && refusal.family() == Family::Mesh && refusal.to_string().contains(&count.to_string()),
+            Err(refusal) => {
+                count > limit && refusal.family() == Family::Mesh && refusal.to_string().contains(&count.to_string())
+            }
         };
         if shards > limit || shards < 1 << 16 {
             prop_assert!(long(mesh.collect_ranks(), shards));

@@ -188,7 +188,7 @@ pub(crate) fn hybrids() -> impl Strategy<Value = Naive> {
     ranked.prop_flat_map(|(names, sizes, ranks)| {
         let plain = Naive::new(names, sizes, ranks, 1);
         let data = plain.size("dp") * plain.size("fsdp");
-        let divisors: Vec<u64> = (2..=data).filter(|divisor| data % divisor == 0).collect();
+        let divisors: Vec<u64> = (2..=data).filter(|divisor| data.is_multiple_of(*divisor)).collect();
         select(divisors).prop_map(move |ulysses| Naive { ulysses, ..plain.clone() })
     })
 }

@@ -43,7 +43,11 @@ proptest! {
     }
 
     #[test]
-    fn shares_of_huge_batches_do_not_overflow(total in 0_u64..1 << 63, shares in 1_u64..1 << 63, share in any::<u64>()) {
+    fn shares_of_huge_batches_do_not_overflow(
+        total in 0_u64..1 << 63,
+        shares in 1_u64..1 << 63,
+        share in any::<u64>(),
+    ) {
         let share = share % shares;
         let wide = |share: u64| {
             let (total, shares, share) = (u128::from(total), u128::from(shares), u128::from(share));

@@ -1,6 +1,7 @@
 //! `from_sizes`: what is left open, and what does not fit.
 
 use proptest::prelude::*;
+use twinkle::axis::Axis;
 use twinkle::{Family, Mesh, Order, Requested, Sizes};
 
 const DEFAULT: [&str; 5] = ["fsdp", "pp", "dp", "cp", "tp"];
@@ -58,46 +59,48 @@ proptest! {
     #[test]
     fn what_is_left_open_is_worked_out_or_refused(sizes in requests()) {
         let made = Mesh::from_sizes(&sizes);
-        match fitting(&sizes) {
-            Some(axes) => prop_assert_eq!(made, Mesh::from_axes(&axes, 0, &Requested::default())),
-            None => {
-                let refusal = made.unwrap_err();
-                prop_assert_eq!(refusal.family(), Family::Mesh);
-                if let (Some(world), false) = (sizes.world_size, refusal.to_string().contains("both -1")) {
-                    prop_assert!(refusal.to_string().contains(&world.to_string()), "{}", refusal);
-                }
+        if let Some(axes) = fitting(&sizes) {
+            prop_assert_eq!(made, Mesh::from_axes(&axes, 0, &Requested::default()));
+        } else {
+            let refusal = made.unwrap_err();
+            prop_assert_eq!(refusal.family(), Family::Mesh);
+            if let (Some(world), false) = (sizes.world_size, refusal.to_string().contains("both -1")) {
+                prop_assert!(refusal.to_string().contains(&world.to_string()), "{}", refusal);
             }
         }
     }
 
     #[test]
-    fn an_order_rearranges_the_axes_and_lacks_none(sizes in requests(), order in proptest::sample::subsequence(DEFAULT.to_vec(), 1..=5).prop_shuffle()) {
+    fn an_order_rearranges_the_axes_and_lacks_none(
+        sizes in requests(),
+        order in proptest::sample::subsequence(DEFAULT.to_vec(), 1..=5).prop_shuffle(),
+    ) {
         let Some(axes) = fitting(&sizes) else { return Ok(()) };
         let names = order.iter().map(|name| (*name).to_owned()).collect();
         let outermost = Mesh::from_sizes(&Sizes { order: Some(Order::OutermostFirst(names)), ..sizes.clone() });
         let fastest: Vec<&str> = order.iter().rev().copied().collect();
         let megatron = Mesh::from_sizes(&Sizes { order: Some(Order::Megatron(fastest.join("-"))), ..sizes });
         prop_assert_eq!(&outermost, &megatron);
-        match axes.iter().find(|(name, size)| *size > 1 && !order.contains(name)) {
-            Some((lacking, size)) => {
-                let refusal = outermost.unwrap_err();
-                prop_assert_eq!(refusal.family(), Family::Axis);
-                prop_assert!(refusal.to_string().contains(&format!("{lacking}_size is {size}")), "{}", refusal);
-            }
-            None => {
-                let mesh = outermost.unwrap();
-                let large = |names: &mut dyn Iterator<Item = (String, i128)>| names.filter(|(_, size)| *size > 1).collect::<Vec<_>>();
-                let found = large(&mut mesh.axes().iter().map(|axis| (axis.name().to_owned(), i128::from(axis.size()))));
-                let size = |name: &str| axes.iter().find(|(own, _)| *own == name).map_or(1, |(_, size)| *size);
-                let expected = large(&mut order.iter().map(|name| ((*name).to_owned(), size(name))));
-                prop_assert_eq!(found, expected);
-                prop_assert_eq!(mesh.axes().len(), axes.len());
-            }
+        if let Some((lacking, size)) = axes.iter().find(|(name, size)| *size > 1 && !order.contains(name)) {
+            let refusal = outermost.unwrap_err();
+            prop_assert_eq!(refusal.family(), Family::Axis);
+            prop_assert!(refusal.to_string().contains(&format!("{lacking}_size is {size}")), "{}", refusal);
+        } else {
+            let mesh = outermost.unwrap();
+            let size = |name: &str| axes.iter().find(|(own, _)| *own == name).map_or(1, |(_, size)| *size);
+            let expected: Vec<&str> = order.iter().copied().filter(|name| size(name) > 1).collect();
+            let found: Vec<&str> = mesh.axes().iter().filter(|axis| axis.size() > 1).map(Axis::name).collect();
+            prop_assert_eq!(found, expected);
+            prop_assert!(mesh.axes().iter().all(|axis| i128::from(axis.size()) == size(axis.name())));
+            prop_assert_eq!(mesh.axes().len(), axes.len());
         }
     }
 
     #[test]
-    fn sizes_below_one_are_refused_by_name(place in 0_usize..5, size in prop_oneof![Just(0_i128), -1000_i128..-1, Just(i128::MIN), (1_i128 << 63)..i128::MAX]) {
+    fn sizes_below_one_are_refused_by_name(
+        place in 0_usize..5,
+        size in prop_oneof![Just(0_i128), -1000_i128..-1, Just(i128::MIN), (1_i128 << 63)..i128::MAX],
+    ) {
         let mut sizes = Sizes { world_size: Some(8), ..Sizes::default() };
         let field = match DEFAULT[place] {
             "fsdp" => &mut sizes.fsdp_size,
@@ -114,7 +117,8 @@ proptest! {
 
     #[test]
     fn zero_and_one_switch_options_off(dp in 1_i128..9, off in 0_i128..2) {
-        let options = Requested { ulysses_size: Some(off), ep_size: Some(off), vpp_size: Some(off), ..Requested::default() };
+        let off = Some(off);
+        let options = Requested { ulysses_size: off, ep_size: off, vpp_size: off, ..Requested::default() };
         let mesh = Mesh::from_axes(&[("dp", dp)], 0, &options).unwrap();
         prop_assert_eq!(&mesh, &Mesh::from_axes(&[("dp", dp)], 0, &Requested::default()).unwrap());
         for option in [-1, -7] {
@@ -145,7 +149,11 @@ proptest! {
     }
 
     #[test]
-    fn a_world_that_counts_ulysses_ranks_is_shown_the_call_that_works(dp in 1_i128..9, ulysses in 2_i128..5, tp in 1_i128..4) {
+    fn a_world_that_counts_ulysses_ranks_is_shown_the_call_that_works(
+        dp in 1_i128..9,
+        ulysses in 2_i128..5,
+        tp in 1_i128..4,
+    ) {
         let sizes = Sizes {
             world_size: Some(dp * ulysses * tp),
             dp_size: Some(dp),

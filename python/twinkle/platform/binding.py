@@ -179,7 +179,7 @@ def _attempt(family: Family, module: Any, method: str, *arguments: int) -> Any:
 
 
 def torch_device(platform: str | None) -> str:
-    """The torch device type of a family that is named, which must be there; else of this host's accelerator, or `'cpu'`."""
+    """The torch device type of a named family, which must be there; else of this host's accelerator, or `'cpu'`."""
     family = detect_family() or FAMILIES["cpu"] if platform is None else family_of(platform)
     if family.name == "cpu":
         return "cpu"
@@ -189,7 +189,7 @@ def torch_device(platform: str | None) -> str:
     if platform is None:
         return "cpu"
     raise DeviceError(
-        f"device type {family.prefix!r} is not on this host: torch sees no such device{_with_mask(family, _mask(family))}",
+        f"device type {family.prefix!r} is not on this host: torch sees none{_with_mask(family, _mask(family))}",
         device_type=family.name,
         count=0,
     )

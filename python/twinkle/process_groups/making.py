@@ -128,12 +128,14 @@ def _refuse_impossible(mesh: DeviceMesh, task: _Task, job: Job) -> None:
             world_size=mesh.world_size,
             job_size=job.size,
         )
-    members = task.planned.members
-    if task.every_group and not registry.keeps_order() and list(members) != sorted(members):
-        raise DeviceError(
-            f"this torch makes {backends} groups only with ascending members, not {list(members)}",
-            members=list(members),
-        )
+    if task.every_group and not registry.keeps_order():
+        rows = mesh.groups(task.planned.axes[0])
+        falling = (rows[:, 1:] < rows[:, :-1]).any(axis=1)
+        if falling.any():
+            members = rows[falling.argmax()].tolist()
+            raise DeviceError(
+                f"this torch makes {backends} groups only with ascending members, not {members[:8]}", members=members
+            )
 
 
 def _create(plan: GroupPlan, task: _Task, job: Job) -> ProcessGroup:

@@ -25,6 +25,8 @@ __all__ = ["alone", "meet"]
 _COMPLETE = "complete"
 #: A wait is cut into pieces, so that an interrupt from the keyboard is heard.
 _PIECE = timedelta(seconds=10)
+#: A store reads a wait of less as one without end.
+_LEAST = timedelta(milliseconds=1)
 #: How many absent members a refusal looks for and names.
 _NAMED = 8
 
@@ -82,7 +84,7 @@ def _verdict(store: Store, place: str, timeout: timedelta) -> str | None:
     key, deadline = f"{place}/verdict", monotonic() + timeout.total_seconds()
     while (left := timedelta(seconds=deadline - monotonic())) > timedelta():
         try:
-            store.wait([key], min(left, _PIECE))
+            store.wait([key], max(_LEAST, min(left, _PIECE)))
         except RuntimeError:
             continue
         return str(store.get(key).decode())

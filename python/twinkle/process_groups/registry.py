@@ -2,7 +2,7 @@
 
 torch names a new group by how many groups the process made before, so processes that made different numbers never meet.
 The function beneath `new_group` takes the name as an argument, keeps the order of the members and needs nobody but
-them. Where it is not as it was in torch 2.6 to 2.15, `by_name` is False and every rank makes every group through the
+them. Where it is not as it was in torch 2.8 to 2.15, `by_name` is False and every rank makes every group through the
 public `new_group` instead.
 """
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
     from torch._C._distributed_c10d import Store
     from torch.distributed import ProcessGroup
+    from torch.distributed.device_mesh import DeviceMesh
 
 __all__ = [
     "backends_of",
@@ -30,6 +31,7 @@ __all__ = [
     "default_timeout",
     "is_known_backend",
     "joined",
+    "joins",
     "keeps_order",
     "own_backend",
     "splits",
@@ -98,7 +100,7 @@ def backends_of(backend: str) -> dict[str, str]:
 
 
 def default_timeout(default: ProcessGroup, backend: str) -> timedelta:
-    """The timeout that a new group inherits from the default group; torch's own for the backend where none can be read."""
+    """The timeout that a new group inherits from the default group; torch's own where none can be read."""
     for device in getattr(default, "_device_types", ()):
         try:
             timeout: timedelta = default._get_backend(device).options._timeout
@@ -174,9 +176,15 @@ def create_together(
     return None if group is c10d.GroupMember.NON_GROUP_MEMBER else group
 
 
-def joined(meshes: Sequence[Any]) -> Any:
-    """Torch meshes cut from one root as one mesh, in this order; None where torch has no way to do so."""
+def joins() -> bool:
+    """Whether torch can join parts of one mesh in an order of our own."""
     from torch.distributed.device_mesh import DeviceMesh
 
-    concatenate = getattr(DeviceMesh, "_concatenate", None)
-    return None if concatenate is None else concatenate(list(meshes))
+    return hasattr(DeviceMesh, "_concatenate")
+
+
+def joined(parts: Sequence[DeviceMesh]) -> DeviceMesh:
+    """Parts that were cut from one torch mesh as one mesh, in this order."""
+    from torch.distributed.device_mesh import DeviceMesh
+
+    return DeviceMesh._concatenate(list(parts))

@@ -28,16 +28,18 @@ def to_torch(mesh: DeviceMesh, axes: str | Sequence[str] | None) -> TorchMesh:
     declared = mesh._core.names
     if sorted(names) == sorted(declared):
         return _whole(mesh, names)
-    root = _whole(mesh, declared + tuple(name for name in names if name not in declared))
-    order = root.mesh_dim_names or ()
+    order = tuple(dict.fromkeys(declared + names))
+    if not registry.joins():
+        # This torch knows parts of one model by their whole, so that all of them come from the same one.
+        rest = [name for name in order if name not in ("dp", "fsdp")]
+        order = ("dp", "fsdp", *rest)
+    whole = _whole(mesh, order)
     if names == tuple(name for name in order if name in names):
-        return _part(root, names)
-    # torch cuts axes only in the order of the whole; parts of one whole may be joined in any order.
-    joined = registry.joined([_part(root, (name,)) for name in names])
-    if joined is not None:
-        part: TorchMesh = joined
-        return part
-    return _part(_whole(mesh, names + tuple(name for name in order if name not in names)), names)
+        return _part(whole, names)
+    # torch cuts axes only in the order of the whole; where it joins, parts of one whole may have any order.
+    if registry.joins():
+        return registry.joined([_part(whole, (name,)) for name in names])
+    return _part(_whole(mesh, tuple(dict.fromkeys(names + order))), names)
 
 
 def data_mesh(mesh: DeviceMesh) -> TorchMesh:

@@ -16,6 +16,9 @@ pub const DATA: [&str; 2] = ["dp", "fsdp"];
 /// The axes that arrange experts; a mesh that declares one is a view for groups.
 pub const EXPERT: [&str; 3] = ["ep", "etp", "ep_fsdp"];
 
+/// The longest word that may be meant as a name.
+const LONGEST_WORD: usize = 80;
+
 /// More axes than any mesh has; keeps a coordinate on the stack.
 pub const MAX_AXES: usize = 16;
 
@@ -51,13 +54,19 @@ pub fn introduced(name: &str) -> Answer<Name> {
 pub fn unknown<'names>(name: &str, accepted: impl Iterator<Item = &'names str>) -> Refusal {
     let accepted: Vec<String> = accepted.map(str::to_owned).collect();
     let spelled = ALIASES.iter().map(|(alias, _)| *alias).chain(accepted.iter().map(String::as_str));
+    // A word is compared, and shown, only as far as one could be meant.
+    let name: String = if name.chars().count() > LONGEST_WORD {
+        name.chars().take(LONGEST_WORD).chain("...".chars()).collect()
+    } else {
+        name.to_owned()
+    };
     let lower = name.to_lowercase();
     let nearest = spelled
         .map(|candidate| (strsim::damerau_levenshtein(&lower, candidate), candidate))
         .min_by_key(|(distance, _)| *distance)
         .map_or("dp", |(_, candidate)| candidate)
         .to_owned();
-    Refusal::AxisUnknown { name: name.to_owned(), nearest, accepted }
+    Refusal::AxisUnknown { name, nearest, accepted }
 }
 
 /// One declared dimension of a mesh.

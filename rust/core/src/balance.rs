@@ -88,24 +88,35 @@ fn gather(rows: u64, weights: &[u64], shards: u32, group: u64, shard_of: &[u32])
 }
 
 fn greedy(weights: &[u64], shards: u32, equal: bool) -> Vec<u32> {
-    let room =
-        |shard: u32| if equal { share_of(weights.len() as u64, shards.into(), shard.into()).len } else { u64::MAX };
-    let mut order: Vec<(Reverse<u64>, u32)> = weights.iter().map(|&weight| Reverse(weight)).zip(0..).collect();
+    let even = |shard: u32| share_of(weights.len() as u64, shards.into(), shard.into()).len;
+    let mut room: Vec<u64> = (0..shards).map(|shard| if equal { even(shard) } else { u64::MAX }).collect();
+    // One number per group, falling weight first, then index; one per shard, load first, then shard: cheap to compare.
+    let mut order: Vec<u128> =
+        weights.iter().zip(0u32..).map(|(&weight, index)| key(u64::MAX - weight, index)).collect();
     order.sort_unstable();
-    let mut lightest: BinaryHeap<Reverse<(u64, u32, u64)>> =
-        (0..shards).map(|shard| Reverse((0, shard, room(shard)))).filter(|Reverse((_, _, room))| *room > 0).collect();
+    let open = (0..shards).filter(|&shard| room[shard as usize] > 0);
+    let mut lightest: BinaryHeap<Reverse<u128>> = open.map(|shard| Reverse(key(0, shard))).collect();
     let mut shard_of = vec![0; weights.len()];
-    for (Reverse(weight), group) in order {
+    for group in order.into_iter().map(low) {
         let Some(mut top) = lightest.peek_mut() else { break };
-        let Reverse((load, shard, room)) = &mut *top;
-        shard_of[group as usize] = *shard;
-        *load += weight;
-        *room -= 1;
-        if *room == 0 {
+        let shard = low(top.0);
+        shard_of[group as usize] = shard;
+        top.0 += key(weights[group as usize], 0);
+        room[shard as usize] -= 1;
+        if room[shard as usize] == 0 {
             PeekMut::pop(top);
         }
     }
     shard_of
+}
+
+/// A number that sorts by `high`, then by `low`.
+fn key(high: u64, low: u32) -> u128 {
+    (u128::from(high) << 32) | u128::from(low)
+}
+
+fn low(key: u128) -> u32 {
+    u32::try_from(key & u128::from(u32::MAX)).unwrap_or(u32::MAX)
 }
 
 /// Swaps groups between the heaviest shard and light ones while that lightens the pair; moves one over where counts may differ.

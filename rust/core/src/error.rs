@@ -274,6 +274,15 @@ refusals! {
     IndexMissing: Axis { axis: String, size: u64 }
         "axis {axis:?} has {size} indices, so its index must be given";
 
+    // Orders of an epoch.
+
+    /// A seed, an epoch or a row count that is none.
+    OrderNumber: Plan { what: String, value: i128 }
+        "{what} is {value}; it must be at least 0 and below 2**63";
+    /// Positions that are not in the order.
+    OrderSpan: Plan { start: i128, stop: i128, rows: u64 }
+        "positions {start}..{stop} are not within the {rows} rows of the order";
+
     // Answers that would be too large.
 
     /// A list that would be too long.

@@ -297,16 +297,27 @@ impl Mesh {
     pub fn write_groups<Cell: RankCell>(&self, along: &Along, out: &mut [Cell]) -> Answer<()> {
         let table = self.ranks().table();
         let origin = if table.is_some() { 0 } else { self.ranks().offset().cast_signed() };
-        let varies =
-            |place: &usize| along.free[*place] || (along.ulysses && self.data_places().contains(&Some(*place)));
-        let (_, rest): (Vec<usize>, Vec<usize>) = (0..self.axes().len()).partition(varies);
-        if along.ulysses {
-            let size = usize::try_from(self.group_size(along)).unwrap_or(usize::MAX);
-            for (row, (_, base, block)) in out.chunks_exact_mut(size).zip(self.blocks(&rest)) {
+        let step = |place: usize| self.member_step(place);
+        let size = |place: usize| self.axes()[place].size();
+        if let Some(spans) = self.spans(along) {
+            // A span of a data axis counts inside its group, what is left of the axis outside.
+            let (free, data) = (along.free, self.data_places());
+            let outside = (0..self.axes().len()).filter(|place| !free[*place]);
+            let outside = outside.map(|place| (size(place) / spans[place], step(place) * spans[place].cast_signed()));
+            let inside = self.digits(along).flat_map(|digit| match digit {
+                Digit::Axis(place) => [Some((size(place), step(place))), None],
+                Digit::Peers => data.map(|place| place.map(|place| (spans[place], step(place)))),
+            });
+            fill(out, origin, outside.chain(inside.flatten()));
+        } else {
+            let (groups, members) = self.groups_shape(along);
+            within_list_limit(groups)?;
+            let members = usize::try_from(members).unwrap_or(usize::MAX);
+            for (row, (_, base, block)) in out.chunks_exact_mut(members).zip(self.blocks(along)) {
                 let mut runs = Vec::with_capacity(2);
                 for digit in self.digits(along) {
                     match digit {
-                        Digit::Axis(place) => join(&mut runs, self.axes()[place].size(), self.member_step(place)),
+                        Digit::Axis(place) => join(&mut runs, size(place), step(place)),
                         Digit::Peers => self.push_peers(&mut runs, block)?,
                     }
                 }
@@ -314,11 +325,6 @@ impl Mesh {
                     *cell = Cell::from_rank(origin + base + offset);
                 }
             }
-        } else {
-            let inside = (0..self.axes().len()).filter(|place| along.free[*place]);
-            let order =
-                rest.into_iter().chain(inside).map(|place| (self.axes()[place].size(), self.member_step(place)));
-            fill(out, origin, order);
         }
         if let Some(table) = table {
             for cell in out {
@@ -328,13 +334,35 @@ impl Mesh {
         Ok(())
     }
 
+    /// How many indices of each axis one group of ulysses peers spans, 1 for an axis that cuts no rows; None where the peers
+    /// fill neither a part of a row of fsdp nor whole rows.
+    fn spans(&self, along: &Along) -> Option<[u64; MAX_AXES]> {
+        let mut spans = [1; MAX_AXES];
+        if !along.ulysses {
+            return Some(spans);
+        }
+        let (peers, row) = (self.ulysses(), self.fsdp_size());
+        let of_data = match (row.is_multiple_of(peers), peers.is_multiple_of(row)) {
+            (true, _) => [1, peers],
+            (false, true) => [peers / row, row],
+            (false, false) => return None,
+        };
+        for (place, span) in self.data_places().into_iter().zip(of_data) {
+            if let Some(place) = place {
+                spans[place] = span;
+            }
+        }
+        Some(spans)
+    }
+
     /// For every group of ulysses peers: its lowest position, its member offset and its first data index, by lowest position.
-    fn blocks(&self, rest: &[usize]) -> Vec<(u64, i64, u64)> {
+    fn blocks(&self, along: &Along) -> Vec<(u64, i64, u64)> {
         let [dp, fsdp] = self.data_places();
         let size_of = |place: Option<usize>| place.map_or(1, |place| self.axes()[place].size());
         let (data, peers) = (size_of(dp) * size_of(fsdp), self.ulysses());
         let mut groups = vec![(0_u64, 0_i64)];
-        for &place in rest {
+        let rest = |place: &usize| !along.free[*place] && !self.data_places().contains(&Some(*place));
+        for place in (0..self.axes().len()).filter(rest) {
             let size = self.axes()[place].size();
             groups = groups
                 .into_iter()

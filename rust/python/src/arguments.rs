@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyInt};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFrozenSet, PyInt, PySet};
 use twinkle::{Order, Refusal, Requested};
 
 use crate::error::Raise;
@@ -82,8 +82,12 @@ impl Names {
             return Ok(Self::One(name));
         }
         let refused = || PyErr::from(Raise(Refusal::AxisNotText { found: found(value) }));
-        // Bytes and mappings iterate too, but not over the names somebody meant.
-        if value.is_instance_of::<PyBytes>() || value.is_instance_of::<PyDict>() {
+        // These iterate too, but not over the names somebody meant, or in no order.
+        if value.is_instance_of::<PyBytes>()
+            || value.is_instance_of::<PyDict>()
+            || value.is_instance_of::<PySet>()
+            || value.is_instance_of::<PyFrozenSet>()
+        {
             return Err(refused());
         }
         let mut names = Vec::new();
@@ -91,7 +95,7 @@ impl Names {
             if names.len() >= 64 {
                 return Err(refused());
             }
-            names.push(name?.extract::<PyBackedStr>().map_err(|_| refused())?);
+            names.push(name.map_err(|_| refused())?.extract::<PyBackedStr>().map_err(|_| refused())?);
         }
         Ok(Self::Many(names))
     }
@@ -144,7 +148,8 @@ pub(crate) fn switch(what: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
 pub(crate) fn requested(options: &Bound<'_, PyDict>) -> PyResult<Requested> {
     let mut requested = Requested::default();
     for (name, value) in options.iter() {
-        let name = name.extract::<PyBackedStr>()?;
+        let unknown = |_| Raise(Refusal::OptionUnknown { name: found(&name) });
+        let name = name.extract::<PyBackedStr>().map_err(unknown)?;
         let size = |value: &Bound<'_, PyAny>| open_size(&name, (!value.is_none()).then_some(value));
         match &*name {
             "ulysses_size" => requested.ulysses_size = size(&value)?,

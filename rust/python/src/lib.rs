@@ -6,6 +6,7 @@ mod arrays;
 mod error;
 mod layout;
 mod mesh;
+mod order;
 mod pack;
 mod placement;
 mod plan_arguments;
@@ -26,4 +27,6 @@ mod _core {
 
     #[pymodule_export]
     use crate::mesh::Mesh;
+    #[pymodule_export]
+    use crate::order::permuted;
 }

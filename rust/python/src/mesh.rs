@@ -308,6 +308,7 @@ impl Mesh {
     fn slices<'py>(&self, py: Python<'py>, total: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let total = size_number("total_length", total)?;
         let shares = raised(self.0.data_world_size())?;
+        raised(self.0.rows_of_data_rank(total, 0))?;
         filled(py, [shares, 2], |cells: &mut [i64]| {
             let mut rows = cells.as_chunks_mut::<2>().0.iter_mut();
             self.0.write_slices(total, |start, stop| {

@@ -1,0 +1,424 @@
+"""`DataLoader`: torch's own loader, told by a cursor which rows to read."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from twinkle.dataloader import state as states
+from twinkle.dataloader.course import course_named, course_of
+from twinkle.dataloader.cut import Cut, EvenGrid, dropped_words
+from twinkle.dataloader.place import Peers, mesh_of, place_of
+from twinkle.dataloader.reader import RowReader
+from twinkle.dataloader.repair import Limits
+from twinkle.dataloader.run import RowRun, Setting, StreamRun
+from twinkle.dataloader.seeds import hashed
+from twinkle.dataloader.source import checked_keywords, grid_of, is_stream, order_of, rows_in, tail_of
+from twinkle.dataloader.state import Cursor, Identity, Mended
+from twinkle.dataloader.streams import StreamReader
+from twinkle.dataloader.tickets import as_is
+from twinkle.errors import PlanError
+from twinkle.platform.checks import whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from twinkle.dataloader.cut import Tail
+    from twinkle.dataloader.run import Arrival
+    from twinkle.dataloader.tickets import Delivery, Ticket
+    from twinkle.mesh import DeviceMesh
+    from twinkle.plan import Layout
+
+__all__ = ["DataLoader", "Step"]
+
+
+class Step(NamedTuple):
+    """A batch and where it belongs: what a remote layer needs to hand it over in shards.
+
+    `layout` says which rows of the global batch sit in which shard. `shard` is the one that `batch` holds; None where
+    it holds the whole global batch, of which `layout.take(batch, d)` is the share of data rank d.
+    """
+
+    batch: Any
+    layout: Layout
+    shard: int | None
+
+
+class _Tickets:
+    """The batch sampler that torch sees: the tickets of the iteration that is beginning."""
+
+    run: RowRun | StreamRun | None = None
+
+    def __iter__(self) -> Iterator[Ticket]:
+        return iter(()) if self.run is None else self.run.tickets()
+
+
+class DataLoader:
+    """Batches of a data set for this process's data rank, on torch's own DataLoader.
+
+    `batch_size` is the *global* batch; each data rank gets an even share of it, replicas (tensor, pipeline, context and
+    ulysses peers) get the same rows with the same random numbers. The order depends on `seed` and the epoch only, and
+    so do the random numbers that a row or `collate_fn` draws: not on the number of workers, on a restart, or on the
+    rank.
+
+    Iterating goes through one epoch and moves on to the next; `set_epoch` chooses one. `state_dict()` is one cursor in
+    samples, the same on every rank, that `load_state_dict` continues on any number of data ranks and workers. An
+    iteration that is abandoned is forgotten: the next one begins its epoch again, unless a state is loaded.
+
+    - `device_mesh=None` is the mesh of `twinkle.initialize`, or none outside any job.
+    - `tail` is what becomes of a last short batch: `'keep'` yields it if it has at least `min_batch_size` rows and
+      `group` for every data rank, else drops it on all ranks with a warning; `'drop'` drops it; `'pad'` repeats rows
+      until all shares have one size, and `is_pad` marks them. `len()` counts what is yielded.
+    - `group=k` keeps k neighbouring rows together, shuffled or not.
+    - A bad row is one that raises or is None. With `max_bad` above 0 another row is drawn for it, alike on all
+      replicas, with at most `max_retries` tries; more than `max_bad` of them in a data rank, loaded ones counted, end
+      the run.
+    - `batch_sampler=` takes the place of `batch_size`, `sampler=` that of `shuffle`. `torch_kwargs` go to torch's
+      loader: `num_workers`, `pin_memory`, `persistent_workers`, `prefetch_factor`, `worker_init_fn`, `timeout` and the
+      like.
+    - An iterable data set is read by every rank from its beginning, by position; where it offers shards (`num_shards`
+      and `shard(num_shards=, index=)`) and a process group connects the ranks, each rank opens only its own.
+
+    On a Ray driver, and in a component of one worker, batches are whole global ones; `steps()` adds their layout.
+
+    >>> from twinkle.dataloader import DataLoader
+    >>> loader = DataLoader(range(10), batch_size=4, collate_fn=list)
+    >>> len(loader), list(loader), loader.epoch
+    (3, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]], 1)
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        batch_size: int | None = None,
+        device_mesh: DeviceMesh | None = None,
+        min_batch_size: int | None = None,
+        shuffle: bool = False,
+        seed: int = 42,
+        tail: Tail = "keep",
+        group: int = 1,
+        max_retries: int = 20,
+        max_bad: int = 0,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Sequence[Any]] | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        **torch_kwargs: Any,
+    ) -> None:
+        import torch
+        from torch.utils.data import DataLoader as TorchLoader
+        from torch.utils.data import default_collate
+
+        self.dataset, self.sampler, self.batch_sampler = dataset, sampler, batch_sampler
+        self._is_stream = is_stream(dataset)
+        self._check_order(shuffle, batch_size)
+        keywords = checked_keywords(torch_kwargs)
+        self.group = whole(group, "group", PlanError, least=1)
+        self.seed = whole(seed, "seed", PlanError)
+        self.tail = tail_of(tail)
+        self.max_bad = whole(max_bad, "max_bad", PlanError)
+        self.max_retries = whole(max_retries, "max_retries", PlanError)
+        self.batch_size = None if batch_size is None else whole(batch_size, "batch_size", PlanError, least=1)
+        self.min_batch_size = (
+            0 if min_batch_size is None else whole(min_batch_size, "min_batch_size", PlanError, least=1)
+        )
+        self._check_sizes()
+        self.device_mesh = mesh_of(device_mesh)
+        self._place = place_of(self.device_mesh)
+        cut = Cut(self._place.shards, self.group, self.tail, self.min_batch_size)
+        if self.batch_size is not None:
+            cut.whole(self.batch_size)
+        self.collate_fn = default_collate if collate_fn is None else collate_fn
+        self._setting = Setting(self._place, Peers(self._place), cut, self.seed, self.max_bad)
+        self._reader = self._make_reader(shuffle=shuffle)
+
+        self._cursor, self._resumed = Cursor(0, 0), False
+        self._mended: dict[tuple[int, int], Mended] = {}
+        self._run: RowRun | StreamRun | None = None
+        #: The layout of the batch that was delivered last.
+        self.layout: Layout | None = None
+        self._tickets = _Tickets()
+        # Its own generator: beginning an epoch takes nothing from the global one, and worker seeds are those of the
+        # replicas.
+        self._generator = torch.Generator()
+        self._torch: TorchLoader[Any] = TorchLoader(
+            self._reader,  # type: ignore[arg-type]
+            batch_sampler=self._tickets,  # type: ignore[arg-type]
+            collate_fn=as_is,  # type: ignore[arg-type]
+            generator=self._generator,
+            **keywords,
+        )
+
+    def _check_order(self, shuffle: Any, batch_size: Any) -> None:
+        if not isinstance(shuffle, bool):
+            raise PlanError(f"shuffle must be True or False, not {shuffle!r}")
+        if (batch_size is None) == (self.batch_sampler is None):
+            given = "neither" if batch_size is None else f"both, batch_size={batch_size!r}"
+            raise PlanError(f"give exactly one of batch_size (of the global batch) and batch_sampler, not {given}")
+        ordering = {
+            "shuffle": shuffle,
+            "sampler": self.sampler is not None,
+            "batch_sampler": self.batch_sampler is not None,
+        }
+        named = [name for name, given in ordering.items() if given]
+        if self._is_stream and named:
+            raise PlanError(
+                f"a {type(self.dataset).__name__} is a stream, which comes in its own order; leave out {named}"
+            )
+        if len(named) > 1:
+            raise PlanError(f"{named} each say the order of the rows; give one of them")
+
+    def _check_sizes(self) -> None:
+        size, group, least = self.batch_size, self.group, self.min_batch_size
+        if size is not None and size % group:
+            raise PlanError(f"batch_size {size} is no multiple of group={group}", batch_size=size, group=group)
+        if size is not None and least > size:
+            raise PlanError(f"min_batch_size {least} is above batch_size {size}", min_batch_size=least, batch_size=size)
+
+    def _make_reader(self, *, shuffle: bool) -> RowReader | StreamReader:
+        limits = Limits(self.max_bad, self.max_retries, self.group, self.seed)
+        if self._is_stream:
+            assert self.batch_size is not None
+            self._course = course_of(self.dataset, self.batch_size, self._place, self.group)
+            sized = hasattr(self.dataset, "__len__") and not self._course.split and self._course.lanes == 1
+            self._rows = rows_in(self.dataset) if sized else None
+            return StreamReader(
+                self.dataset,
+                self.collate_fn,
+                batch_size=self.batch_size,
+                cut=self._setting.cut,
+                limits=limits,
+                shard=self._place.shard,
+            )
+        order = order_of(
+            self.dataset,
+            sampler=self.sampler,
+            batch_sampler=self.batch_sampler,
+            shuffle=shuffle,
+            seed=self.seed,
+            group=self.group,
+        )
+        return RowReader(self.dataset, self.collate_fn, order, limits)
+
+    # Iterating.
+
+    def __iter__(self) -> Iterator[Any]:
+        """The batches of one epoch, from the cursor of a loaded state or from the beginning."""
+        return self._batches(*self._begin())
+
+    def steps(self) -> Iterator[Step]:
+        """The same batches, each with its layout and shard."""
+        return self._steps(*self._begin())
+
+    def _begin(self) -> tuple[RowRun | StreamRun, Iterator[Delivery]]:
+        now = place_of(self.device_mesh)
+        if now != self._place:
+            raise PlanError(
+                f"this loader was made for data rank {self._place.shard}, but this process is data rank {now.shard}; "
+                "make it in "
+                "the process that reads from it",
+                made_for=self._place.shard,
+                now=now.shard,
+            )
+        epoch, start = self._cursor if self._resumed else Cursor(self._cursor.epoch, 0)
+        run = self._run_from(epoch, start)
+        self._cursor, self._resumed = Cursor(epoch, start), False
+        self._run = self._tickets.run = run
+        self._generator.manual_seed(hashed(self.seed, epoch, self._place.shard or 0))
+        deliveries = iter(self._torch)
+        if run.dropped and self.tail == "keep":
+            warnings.warn(dropped_words(run.dropped, self._setting.cut), stacklevel=3)
+        return run, deliveries
+
+    def _run_from(self, epoch: int, start: int) -> RowRun | StreamRun:
+        if isinstance(self._reader, StreamReader):
+            connected = self._setting.peers.connected
+            if self._course.split and not connected:
+                raise PlanError(
+                    f"the data set was split over {self._course.split} data ranks, which can end together only when "
+                    "torch.distributed is initialised"
+                )
+            course = self._course._replace(apart=bool(self._course.split) or (self._course.lanes > 1 and connected))
+            return StreamRun(self._setting, self._reader, epoch, start, course=course, rows=self._rows)
+        declared = getattr(self.batch_sampler, "batch_size", None)
+        grid = grid_of(self._reader.order, epoch, self.batch_size, declared, self._setting.cut)
+        return RowRun(self._setting, self._reader, epoch, start, grid)
+
+    def _batches(self, run: RowRun | StreamRun, deliveries: Iterator[Delivery]) -> Iterator[Any]:
+        steps = self._steps(run, deliveries)
+        del deliveries
+        for step in steps:
+            yield step.batch
+
+    def _steps(self, run: RowRun | StreamRun, deliveries: Iterator[Delivery]) -> Iterator[Step]:
+        known = run.dropped
+        try:
+            for arrival in run.arrivals(deliveries):
+                self._take(run, arrival)
+                yield Step(arrival.delivery.batch, arrival.layout, self._place.shard)
+            if run.dropped > known and self.tail == "keep":
+                warnings.warn(dropped_words(run.dropped, self._setting.cut), stacklevel=3)
+            if self._run is run:
+                self._cursor = Cursor(run.epoch + 1, 0)
+        finally:
+            # Frees the workers even where an error keeps this frame.
+            del deliveries
+            if self._run is run:
+                self._run = None
+
+    def _take(self, run: RowRun | StreamRun, arrival: Arrival) -> None:
+        """Counts a batch as delivered, just before it is."""
+        for replaced in arrival.delivery.replaced:
+            key = (run.epoch, replaced.position)
+            if key not in self._mended:
+                self._mended[key] = Mended(run.epoch, self._place.shard or 0, replaced)
+                warnings.warn(
+                    f"row {replaced.row!r} at position {replaced.position} of epoch {run.epoch} is bad or stands "
+                    "beside a bad one "
+                    f"in its group; row {replaced.by!r} comes in its place",
+                    stacklevel=4,
+                )
+        bad = len(self._mended) // self.group
+        if bad > self.max_bad:
+            listed = [mended.replaced.row for mended in self._mended.values()]
+            raise PlanError(
+                f"{bad} bad rows are more than max_bad={self.max_bad}: {listed[:20]}", rows=listed, max_bad=self.max_bad
+            )
+        self.layout = arrival.layout
+        if self._run is run:
+            self._cursor = Cursor(run.epoch + 1, 0) if arrival.last else Cursor(run.epoch, arrival.stop)
+
+    def __len__(self) -> int:
+        """How many batches the iteration that is going on, or else the next one, yields.
+
+        TypeError for a stream whose source has no length.
+        """
+        if isinstance(self._run, RowRun):
+            return len(self._run)
+        epoch, start = self._cursor if self._resumed else Cursor(self._cursor.epoch, 0)
+        if self._run is not None:
+            start = self._run.start
+        if self._is_stream:
+            if self._rows is None:
+                raise TypeError(f"a loader of a {type(self.dataset).__name__} has no len(): its source has none")
+            assert self.batch_size is not None
+            return EvenGrid(self._rows, self.batch_size).count(start, self._setting.cut)
+        return len(self._run_from(epoch, start))  # type: ignore[arg-type]
+
+    # The batch that was delivered last.
+
+    @property
+    def is_pad(self) -> list[bool]:
+        """For each row of the batch delivered last, whether it is a pad: a copy that keeps all shares of one size."""
+        if self.layout is None:
+            return []
+        shards = range(self.layout.shards) if self._place.shard is None else [self._place.shard]
+        if self._place.shard is None:
+            return [False] * self.layout.n
+        return [pad for shard in shards for pad in self.layout.is_pad(shard).tolist()]
+
+    # The cursor.
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next row to deliver."""
+        return self._cursor.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Goes to the beginning of an epoch; stays where the cursor is if it is in that epoch already."""
+        number = whole(epoch, "epoch", PlanError)
+        if number != self._cursor.epoch:
+            self._move(Cursor(number, 0))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The cursor behind the batch delivered last, the same on every rank, as plain data.
+
+        Batches that workers have read ahead do not count. `replaced` lists the bad rows that this data rank has met;
+        nothing depends on it but the count for `max_bad`.
+        """
+        return states.written(
+            self._cursor, self._identity(self._cursor.epoch), self.batch_size, self.tail, list(self._mended.values())
+        )
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues behind a saved cursor, whatever the number of data ranks and workers was.
+
+        PlanError for a state of other data, another seed or another order.
+        """
+        cursor, identity, mended = states.read(state, self.group)
+        course = course_named(identity.order, self._course, self.dataset) if self._is_stream else None
+        own = self._identity(cursor.epoch)
+        states.same(identity, own if course is None else own._replace(order=course.name))
+        if course is not None:
+            self._check_course(course, cursor.next_row)
+            self._course = course
+        self._move(cursor)
+        self._mended = {(row.epoch, row.replaced.position): row for row in mended}
+
+    @property
+    def consumed_train_samples(self) -> int:
+        """The rows delivered since the beginning of epoch 0, rows that are dropped at the end of epochs not counted."""
+        return (
+            self._cursor.epoch * self._rows_per_epoch() + self._cursor.next_row
+            if self._cursor.epoch
+            else self._cursor.next_row
+        )
+
+    def get_state(self) -> dict[str, Any]:
+        """`state_dict()`, with `consumed_train_samples` where the length of an epoch is known."""
+        state = self.state_dict()
+        if not self._is_stream or self._rows is not None or self._cursor.epoch == 0:
+            state["consumed_train_samples"] = self.consumed_train_samples
+        return state
+
+    def skip_consumed_samples(self, consumed_train_samples: int) -> None:
+        """Moves the cursor behind that many rows, counted from the beginning of epoch 0; map-style data reads none."""
+        consumed = whole(consumed_train_samples, "consumed_train_samples", PlanError)
+        if consumed % self.group:
+            raise PlanError(
+                f"{consumed} samples end inside a group of {self.group} rows", samples=consumed, group=self.group
+            )
+        if self._is_stream:
+            self._check_course(self._course, consumed)
+        if self._is_stream and self._rows is None:
+            self._move(Cursor(0, consumed))
+            return
+        rows = self._rows_per_epoch()
+        if not rows and consumed:
+            raise PlanError(
+                f"an epoch yields no rows, so {consumed} samples cannot have been consumed", samples=consumed
+            )
+        self._move(Cursor(*divmod(consumed, rows)) if rows else Cursor(0, 0))
+
+    def resume_from_checkpoint(self, consumed_train_samples: int) -> None:
+        """The same as `skip_consumed_samples`, under the name that training scripts use."""
+        self.skip_consumed_samples(consumed_train_samples)
+
+    def _move(self, cursor: Cursor) -> None:
+        # An iteration that is going on keeps its batches, but no longer moves the cursor.
+        self._run, self._resumed, self._cursor = None, True, cursor
+
+    def _rows_per_epoch(self) -> int:
+        if self._is_stream:
+            if self._rows is None:
+                raise PlanError("a stream without a length does not say how many rows its past epochs had")
+            assert self.batch_size is not None
+            return EvenGrid(self._rows, self.batch_size).end(0, self._setting.cut)
+        return self._run_from(self._cursor.epoch, 0).end  # type: ignore[union-attr]
+
+    def _check_course(self, course: Any, next_row: int) -> None:
+        if (course.lanes > 1 or course.split) and next_row % self.batch_size:  # type: ignore[operator]
+            raise PlanError(
+                f"row {next_row} is inside a batch of {self.batch_size} rows, and this stream is read from several "
+                "shards at once: "
+                "it can be continued only between batches",
+                next_row=next_row,
+                batch_size=self.batch_size,
+            )
+
+    def _identity(self, epoch: int) -> Identity:
+        if self._is_stream:
+            return Identity(self._rows, self.seed, self._course.name)
+        assert isinstance(self._reader, RowReader)
+        order = self._reader.order
+        return Identity(order.length(epoch), self.seed, order.name(epoch))

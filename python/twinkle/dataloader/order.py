@@ -1,0 +1,159 @@
+"""The order of the rows in an epoch: from seed and epoch alone, or as a sampler gives it."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+from twinkle._core import permuted
+from twinkle.dataloader.seeds import Randomness, hashed
+from twinkle.errors import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["Listed", "Order", "Permuted", "Sequential"]
+
+#: Samplers that do not say how long they are may not be longer than this, those that do not than that.
+_UNSIZED_LIMIT, _SIZED_LIMIT = 2**24, 2**30
+
+
+class Order(Protocol):
+    """Which row stands at each position of an epoch."""
+
+    def length(self, epoch: int) -> int:
+        """How many positions an epoch has."""
+
+    def rows(self, epoch: int, start: int, stop: int) -> Sequence[Any]:
+        """The rows at these positions."""
+
+    def name(self, epoch: int) -> str:
+        """What a saved cursor must find again to mean the same rows."""
+
+
+class Sequential:
+    """Rows 0, 1, 2, ... in every epoch."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+
+    def length(self, epoch: int) -> int:
+        """How many rows there are."""
+        return self._rows
+
+    def rows(self, epoch: int, start: int, stop: int) -> Sequence[int]:
+        """The positions themselves."""
+        return range(start, stop)
+
+    def name(self, epoch: int) -> str:
+        """`sequential`."""
+        return "sequential"
+
+
+class Permuted:
+    """A permutation of the rows for each (seed, epoch), in whole groups; no list of it exists anywhere."""
+
+    def __init__(self, rows: int, seed: int, group: int = 1) -> None:
+        self._rows, self._seed, self._group = rows, seed, group
+
+    def length(self, epoch: int) -> int:
+        """How many rows there are."""
+        return self._rows
+
+    def rows(self, epoch: int, start: int, stop: int) -> Sequence[int]:
+        """The rows at these positions, each in constant time."""
+        group = self._group
+        if group == 1:
+            rows: list[int] = permuted(self._seed, epoch, self._rows, start, stop).tolist()
+            return rows
+        first = start // group
+        groups = permuted(self._seed, epoch, self._rows // group, first, -(-stop // group)).tolist()
+        rows = [group * number + place for number in groups for place in range(group)]
+        return rows[start - first * group : stop - first * group]
+
+    def name(self, epoch: int) -> str:
+        """`permuted`, and the size of the groups."""
+        return "permuted" if self._group == 1 else f"permuted in groups of {self._group}"
+
+
+class Listed:
+    """The order that a sampler or a list gives: read once an epoch, and known by its hash.
+
+    Where the sampler draws, it draws from (seed, epoch): the global generators are exchanged while it is read, its own
+    `generator` is set back to where it began and, after the first epoch, seeded with the epoch too. So all ranks read
+    one order, and a resumed run reads it again.
+    """
+
+    def __init__(self, sampler: Iterable[Any], seed: int, *, batches: bool = False) -> None:
+        self._sampler, self._seed, self._batches = sampler, seed, batches
+        self._epoch = -1
+        self._list: list[Any] = []
+        self._sizes: list[int] = []
+        self._name = ""
+        self._generators = [(generator, generator.get_state()) for generator in _generators_of(sampler)]
+
+    def length(self, epoch: int) -> int:
+        """How many rows the sampler gives in an epoch."""
+        self._read(epoch)
+        return len(self._list)
+
+    def sizes(self, epoch: int) -> list[int]:
+        """The sizes of the batches of a batch sampler."""
+        self._read(epoch)
+        return self._sizes
+
+    def rows(self, epoch: int, start: int, stop: int) -> Sequence[Any]:
+        """The rows at these positions."""
+        self._read(epoch)
+        return self._list[start:stop]
+
+    def name(self, epoch: int) -> str:
+        """`listed`, and the hash of the list of this epoch."""
+        self._read(epoch)
+        if not self._name:
+            digest = blake2b(repr((self._list, self._sizes)).encode(), digest_size=16)
+            self._name = f"listed {digest.hexdigest()}"
+        return self._name
+
+    def _read(self, epoch: int) -> None:
+        if epoch == self._epoch:
+            return
+        sampler = self._sampler
+        with Randomness(hashed(self._seed, epoch)):
+            for place, (generator, state) in enumerate(self._generators):
+                generator.set_state(state)
+                if epoch:
+                    generator.manual_seed(hashed(generator.initial_seed() & (2**63 - 1), epoch, place))
+            for part in (sampler, getattr(sampler, "sampler", None)):
+                if callable(getattr(part, "set_epoch", None)):
+                    part.set_epoch(epoch)  # type: ignore[union-attr]
+            limit = _SIZED_LIMIT if hasattr(sampler, "__len__") else _UNSIZED_LIMIT
+            given = list(islice(iter(sampler), limit + 1))
+        if len(given) > limit:
+            raise PlanError(
+                f"a sampler may give at most {limit} indices in an epoch, and this one gives more", limit=limit
+            )
+        if self._batches:
+            batches = [_batch(number, batch) for number, batch in enumerate(given)]
+            self._sizes = [len(batch) for batch in batches]
+            given = [row for batch in batches for row in batch]
+        self._list, self._name, self._epoch = given, "", epoch
+
+
+def _batch(number: int, batch: Any) -> list[Any]:
+    try:
+        return list(batch)
+    except TypeError:
+        raise PlanError(
+            f"a batch sampler gives lists of indices; its batch {number} is {batch!r}", batch=number
+        ) from None
+
+
+def _generators_of(sampler: Any) -> list[Any]:
+    """The torch generators that a sampler, or the sampler inside a batch sampler, draws from."""
+    import torch
+
+    parts = (sampler, getattr(sampler, "sampler", None))
+    found = (getattr(part, "generator", None) for part in parts)
+    return [generator for generator in found if isinstance(generator, torch.Generator)]

@@ -1,0 +1,169 @@
+"""Which rows this process gets: its data rank of a mesh, everything, or a refusal; and the peers that must agree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from twinkle.errors import MeshError, RankError
+from twinkle.platform.platform import Platform
+from twinkle.runtime import current
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from twinkle.mesh import DeviceMesh
+
+__all__ = ["Peers", "Place", "mesh_of", "place_of"]
+
+
+class Place(NamedTuple):
+    """Where a loader stands: its mesh, into how many shards batches are cut, and its own shard.
+
+    `shard` None means whole global batches: on a Ray driver, in a component of one worker, and with no mesh at all.
+    """
+
+    mesh: DeviceMesh | None
+    shards: int
+    shard: int | None
+
+
+def mesh_of(device_mesh: DeviceMesh | None) -> DeviceMesh | None:
+    """The mesh that a loader uses: the one given, else a component's own, else that of `initialize`, else none.
+
+    MeshError for something that is no mesh, and for a job of several processes that has none.
+    """
+    from twinkle.mesh import DeviceMesh
+
+    if device_mesh is not None:
+        if not isinstance(device_mesh, DeviceMesh):
+            raise MeshError(f"device_mesh must be a twinkle.DeviceMesh or None, not a {type(device_mesh).__name__}")
+        return device_mesh
+    component = current.positions_mesh
+    if current.positions and component is not None and component.world_size > 1:
+        return component
+    if current.device_mesh is not None:
+        return current.device_mesh
+    world_size = Platform.get_world_size()
+    if world_size > 1:
+        raise MeshError(
+            f"this is a job of {world_size} processes (WORLD_SIZE) and the loader has no device_mesh, so every "
+            "process would "
+            "read every row; give device_mesh=, or call twinkle.initialize first",
+            world_size=world_size,
+        )
+    return None
+
+
+def place_of(mesh: DeviceMesh | None) -> Place:
+    """This process's place in a mesh; RankError where it has none."""
+    if mesh is None:
+        return Place(None, 1, None)
+    shards = mesh.data_world_size
+    component = current.positions_mesh
+    alone = component is not None and component.world_size == 1 and component != mesh
+    if current.positions == () or (current.positions and alone):
+        return Place(mesh, shards, None)
+    shard = mesh.data_rank
+    if shard is None:
+        who = (
+            f"a remote worker at positions {list(current.positions)}"
+            if current.positions
+            else f"rank {rank}"
+            if (rank := Platform.get_rank()) >= 0
+            else "no rank of any job (neither torch.distributed nor a launcher's variables such as RANK name one)"
+        )
+        raise RankError(
+            f"this process is {who}, which is not one of the {mesh.world_size} places of {mesh!r}, so no rows are its "
+            "own; "
+            "make the loader in the processes of the mesh, or give the mesh that this process is in",
+            world_size=mesh.world_size,
+        )
+    return Place(mesh, shards, shard)
+
+
+class Peers:
+    """The processes that must agree with this one, over torch.distributed where it is initialised.
+
+    `None in, None out`: without a process group everything is decided alone.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._mesh = None if place.shard is None else place.mesh
+        mesh = self._mesh
+        #: How many ranks share this process's rows.
+        self.replicas = 1 if mesh is None else mesh.world_size // mesh.data_world_size
+        self.ranks = 1 if mesh is None else mesh.world_size
+
+    @property
+    def connected(self) -> bool:
+        """Whether a process group can reach the other ranks of the mesh."""
+        import torch.distributed as dist
+
+        return self.ranks > 1 and dist.is_available() and dist.is_initialized()
+
+    def lead_decides(self, numbers: Sequence[int]) -> list[int]:
+        """The numbers of the first replica of this shard, on all of its replicas."""
+        import torch
+        import torch.distributed as dist
+
+        group = self._group(self._replica_axes())
+        told = torch.tensor(numbers, dtype=torch.int32, device=_device(group, self._mesh))
+        dist.broadcast(told, group=group, group_src=0)
+        return told.tolist()
+
+    def all(self, answer: bool) -> bool:  # noqa: FBT001 - the only argument
+        """Whether every rank of the mesh answers yes."""
+        import torch
+        import torch.distributed as dist
+
+        group = self._group(self._all_axes())
+        told = torch.tensor([int(answer)], dtype=torch.int32, device=_device(group, self._mesh))
+        dist.all_reduce(told, op=dist.ReduceOp.MIN, group=group)
+        return bool(told.item())
+
+    def of_each_shard(self, number: int) -> list[list[int]]:
+        """The numbers that the replicas of each shard told, by data rank."""
+        import torch
+        import torch.distributed as dist
+
+        mesh, group = self._mesh, self._group(self._all_axes())
+        assert mesh is not None
+        own = torch.tensor([number], dtype=torch.int64, device=_device(group, mesh))
+        told = [torch.empty_like(own) for _ in range(mesh.world_size)]
+        dist.all_gather(told, own, group=group)
+        shards: list[list[int]] = [[] for _ in range(mesh.data_world_size)]
+        for rank, tensor in zip(mesh.group_of(self._all_axes()), told, strict=True):
+            shards[mesh.get_data_rank_from_global_rank(rank)].append(int(tensor.item()))
+        return shards
+
+    def _all_axes(self) -> tuple[str, ...]:
+        assert self._mesh is not None
+        return tuple(self._mesh.mesh_dim_names or ())
+
+    def _replica_axes(self) -> tuple[str, ...]:
+        mesh = self._mesh
+        assert mesh is not None
+        others = tuple(name for name in self._all_axes() if name not in ("dp", "fsdp"))
+        return others if mesh.has_dim("ulysses") or mesh.get_dim_size("ulysses") == 1 else (*others, "ulysses")
+
+    def _group(self, axes: tuple[str, ...]) -> Any:
+        import torch.distributed as dist
+
+        assert self._mesh is not None
+        if hasattr(self._mesh, "get_dim_group"):
+            return self._mesh.get_dim_group(axes)
+        if axes not in _made:
+            _made[axes] = dist.new_group(list(self._mesh.group_of(axes)), use_local_synchronization=True)
+        return _made[axes]
+
+
+_made: dict = {}
+
+
+def _device(group: Any, mesh: DeviceMesh | None) -> str:
+    """Where a small tensor must be for this group."""
+    import torch.distributed as dist
+
+    if "cpu:" in str(dist.get_backend_config(group)) or mesh is None:
+        return "cpu"
+    return mesh.device_type or "cpu"

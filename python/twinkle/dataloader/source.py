@@ -1,0 +1,112 @@
+"""What a data loader is given, checked before anything is read: the data set, the order, torch's own keywords."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from inspect import signature
+from typing import Any
+
+from twinkle.dataloader.cut import Cut, EvenGrid, GivenGrid, Grid, Tail, nominal_size
+from twinkle.dataloader.order import Listed, Order, Permuted, Sequential
+from twinkle.errors import PlanError
+from twinkle.platform.checks import shown, whole
+
+__all__ = ["checked_keywords", "grid_of", "is_stream", "order_of", "rows_in", "tail_of"]
+
+#: Keywords of torch's loader that would take the order, or a part of it, out of twinkle's hands.
+_TAKEN = {
+    "drop_last": "say tail='drop'",
+    "generator": "the order comes from seed= and the epoch, never from a generator",
+    "in_order": "batches always come in order",
+}
+
+
+def is_stream(dataset: Any) -> bool:
+    """Whether a data set is read from its beginning rather than by index; PlanError for what is no data set."""
+    from torch.utils.data import IterableDataset
+
+    if isinstance(dataset, Iterator):
+        raise PlanError(
+            f"a {type(dataset).__name__} can be read only once, by one process and for one epoch; give an object "
+            "whose __iter__ "
+            "begins anew"
+        )
+    if isinstance(dataset, IterableDataset):
+        return True
+    if hasattr(dataset, "__getitem__"):
+        if hasattr(dataset, "__len__"):
+            return False
+        raise PlanError(
+            f"a {type(dataset).__name__} is read by index but has no __len__, so its rows cannot be shared out"
+        )
+    if isinstance(dataset, Iterable):
+        return True
+    raise PlanError(
+        f"dataset must have __getitem__ and __len__, or __iter__; {shown(dataset)} ({type(dataset).__name__}) has "
+        "neither"
+    )
+
+
+def rows_in(dataset: Any) -> int:
+    """How many rows a map-style data set has."""
+    return whole(len(dataset), "the length of the data set", PlanError)
+
+
+def checked_keywords(keywords: dict[str, Any]) -> dict[str, Any]:
+    """The keywords that torch's loader takes as they are; PlanError for others, naming them."""
+    from torch.utils.data import DataLoader
+
+    own = {"self", "dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "collate_fn"}
+    accepted = set(signature(DataLoader.__init__).parameters) - own - set(_TAKEN)
+    for name in keywords:
+        if name in _TAKEN:
+            raise PlanError(f"{name}= is not accepted: {_TAKEN[name]}", keyword=name)
+        if name not in accepted:
+            raise PlanError(
+                f"a DataLoader has no keyword {name!r}; of torch's it takes {sorted(accepted)}", keyword=name
+            )
+    workers = keywords.get("num_workers", 0)
+    whole(workers, "num_workers", PlanError)
+    return keywords
+
+
+def tail_of(tail: Any) -> Tail:
+    """A tail rule by its name."""
+    if tail in ("keep", "drop", "pad"):
+        return tail  # type: ignore[no-any-return]
+    raise PlanError(f"tail must be 'keep', 'drop' or 'pad', not {shown(tail)}")
+
+
+def order_of(dataset: Any, *, sampler: Any, batch_sampler: Any, shuffle: bool, seed: int, group: int) -> Order:
+    """The order of a map-style data set."""
+    given = sampler if batch_sampler is None else batch_sampler
+    if given is not None:
+        if not isinstance(given, Iterable):
+            raise PlanError(f"a sampler must be iterable, not a {type(given).__name__}")
+        if isinstance(given, Iterator):
+            raise PlanError(
+                f"a {type(given).__name__} can be read only once; give a sampler whose __iter__ begins anew"
+            )
+        return Listed(given, seed, batches=batch_sampler is not None)
+    rows = rows_in(dataset)
+    if rows % group:
+        raise PlanError(
+            f"the data set has {rows} rows, which are no multiple of group={group}: its last group would be torn",
+            rows=rows,
+            group=group,
+        )
+    return Permuted(rows, seed, group) if shuffle else Sequential(rows)
+
+
+def grid_of(order: Order, epoch: int, batch_size: int | None, declared: Any, cut: Cut) -> Grid:
+    """The batches of an epoch."""
+    if batch_size is None:
+        assert isinstance(order, Listed)
+        sizes = order.sizes(epoch)
+        return GivenGrid(sizes, nominal_size(sizes, declared), cut)
+    rows = order.length(epoch)
+    if rows % cut.group:
+        raise PlanError(
+            f"the sampler gives {rows} rows, which are no multiple of group={cut.group}", rows=rows, group=cut.group
+        )
+    return EvenGrid(rows, batch_size)

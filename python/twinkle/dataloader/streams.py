@@ -1,0 +1,194 @@
+"""Iterable data: which part of a source a rank reads, and what a torch worker does with a ticket for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from twinkle.dataloader.course import Course
+from twinkle.dataloader.lane import Bad, Lane, SourceDied, is_bad
+from twinkle.dataloader.reader import in_worker
+from twinkle.dataloader.repair import Replaced, drawn, reason_of
+from twinkle.dataloader.seeds import Randomness, hashed, sow
+from twinkle.dataloader.tickets import Delivery, Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from twinkle.dataloader.cut import Cut
+    from twinkle.dataloader.repair import Limits
+    from twinkle.dataloader.tickets import Ticket
+
+__all__ = ["StreamReader"]
+
+
+class _Piece(NamedTuple):
+    # A part of the source that is read: how many rows of each batch, and which of them are this rank's own.
+    lane: int
+    each: int
+    own: slice
+
+
+class StreamReader:
+    """An iterable data set that is asked by ticket; it reads on, or begins again where a ticket lies behind it."""
+
+    def __init__(
+        self,
+        source: Any,
+        collate: Callable[[list[Any]], Any],
+        *,
+        batch_size: int,
+        cut: Cut,
+        limits: Limits,
+        shard: int | None,
+    ) -> None:
+        self.source, self.collate, self.batch_size, self.cut, self.limits = source, collate, batch_size, cut, limits
+        self.shard = shard
+        self.course = Course(1, batch_size)
+        self._lanes: list[Lane] | None = None
+        self._at = (-1, -1)
+        self._randomness: Randomness | None = None
+        layout = cut.whole(self.batch_size)
+        rows = range(batch_size) if self.shard is None else layout.rows(self.shard).tolist()
+        self._span = (rows[0], rows[-1] + 1)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_lanes": None, "_at": (-1, -1), "_randomness": None}
+
+    def __getitems__(self, ticket: Ticket) -> Delivery:
+        """What torch's fetcher calls."""
+        return self.read(ticket)
+
+    @property
+    def pieces(self) -> list[_Piece]:
+        """What this rank reads."""
+        lanes, each, split, apart = self.course
+        first, stop = self._span
+        if split:
+            return [_Piece(0, stop - first, slice(None))]
+        if not apart:
+            return [_Piece(lane, each, slice(None)) for lane in range(lanes)]
+        mine = range(first // each, -(-stop // each))
+        return [_Piece(lane, each, slice(max(first - lane * each, 0), stop - lane * each)) for lane in mine]
+
+    def read(self, ticket: Ticket, attempts: Sequence[int] | None = None) -> Delivery:
+        """Reads a batch; with `attempts`, takes rows as the lead of the shard did and not otherwise."""
+        try:
+            rows, found, full = self._rows(ticket)
+        except SourceDied as died:
+            words = (
+                f"the source died at row {died.row} ({reason_of(died.error)}), and what a generator would have given "
+                "after "
+                "it is lost; catch the error in the generator, or give an iterator that can go on"
+            )
+            return Delivery(None, failure=Failure(words, died.error, row=died.row, epoch=ticket.epoch))
+        if found % self.limits.group:
+            words = f"the stream ended inside a group: {found} rows are no multiple of {self.limits.group}"
+            return Delivery(None, failure=Failure(words, rows=found, group=self.limits.group))
+        if not rows:
+            return Delivery(None, found=found, full=full)
+        mended, failure = self._mended(ticket, rows, attempts)
+        if failure is not None:
+            return Delivery(None, failure=failure)
+        return self._collated(ticket, *mended)._replace(found=found, full=full)
+
+    def _rows(self, ticket: Ticket) -> tuple[list[tuple[int, Any]], int, bool]:
+        """The rows of this shard, each with its position, how many were found, and whether that is all."""
+        if ticket.course != self.course:
+            self.course, self._lanes = ticket.course or Course(1, self.batch_size), None
+        pieces = self.pieces
+        self._reach(ticket, pieces)
+        assert self._lanes is not None
+        parts = [lane.take(piece.each) for lane, piece in zip(self._lanes, pieces, strict=True)]
+        self._at = (ticket.epoch, ticket.first + self.batch_size)
+        full = all(len(part) == piece.each for part, piece in zip(parts, pieces, strict=True))
+        starts = [piece.lane * piece.each for piece in pieces]
+        if self.course.split:
+            starts = [self._span[0]]
+        numbered = [
+            list(enumerate(part, ticket.first + start))[piece.own]
+            for part, start, piece in zip(parts, starts, pieces, strict=True)
+        ]
+        rows = [row for part in numbered for row in part]
+        if self.course.apart:
+            return self._padded(rows), len(rows), full
+        if self.course.lanes > 1:
+            # Short lanes leave gaps; the rows move together.
+            rows = [(ticket.first + place, value) for place, (_, value) in enumerate(rows)]
+        found = len(rows)
+        layout = self.cut.whole(found) if full else self.cut.short(found) if found % self.limits.group == 0 else None
+        if layout is None:
+            return [], found, full
+        if self.shard is None:
+            return rows, found, full
+        own = [*layout.rows(self.shard).tolist(), *layout.pads(self.shard).tolist()]
+        return [rows[place] for place in own], found, full
+
+    def _padded(self, rows: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
+        size, group = self._span[1] - self._span[0], self.limits.group
+        if self.cut.tail == "pad" and rows and len(rows) % group == 0:
+            return rows + rows[-group:] * ((size - len(rows)) // group)
+        return rows
+
+    def _reach(self, ticket: Ticket, pieces: list[_Piece]) -> None:
+        """Opens the lanes, or skips in them, so that the next row is the ticket's first."""
+        if self._lanes is None or self._at[0] != ticket.epoch or self._at[1] > ticket.first:
+            seeds = [hashed(self.limits.seed, ticket.epoch, piece.lane) for piece in pieces]
+            sources = [self._source(piece.lane) for piece in pieces]
+            self._lanes = [Lane(*opened, ticket.epoch) for opened in zip(sources, seeds, strict=True)]
+        for lane, piece in zip(self._lanes, pieces, strict=True):
+            whole, rest = divmod(ticket.first, self.batch_size)
+            # A start inside a batch is refused where it would lie inside several lanes.
+            lane.skip(whole * piece.each + rest - lane.taken)
+
+    def _source(self, lane: int) -> Any:
+        return self.source if self.course.lanes == 1 else self.source.shard(num_shards=self.course.lanes, index=lane)
+
+    def _mended(
+        self, ticket: Ticket, rows: list[tuple[int, Any]], attempts: Sequence[int] | None
+    ) -> tuple[tuple[list[Any], list[int], list[Replaced]], Failure | None]:
+        """The values, with good ones of the batch repeated where bad ones were: a stream cannot be read elsewhere."""
+        group = self.limits.group
+        groups = [rows[start : start + group] for start in range(0, len(rows), group)]
+        spoilt = [any(is_bad(value) for _, value in members) for members in groups]
+        tries = list(attempts or [0] * len(groups))
+        if attempts is None:
+            bad = next(((position, value) for position, value in rows if is_bad(value)), None)
+            if bad is not None and (not self.limits.max_bad or all(spoilt)):
+                why = "max_bad=0 replaces no bad row" if not self.limits.max_bad else "so is every row of its share"
+                return ([], [], []), self._bad(ticket, *bad, why)
+            for index in (index for index, is_spoilt in enumerate(spoilt) if is_spoilt):
+                tries[index] = next(
+                    attempt
+                    for attempt in range(1, len(groups))
+                    if not spoilt[self._choice(ticket, rows, index, attempt, len(groups))]
+                )
+        values: list[Any] = []
+        replaced: dict[int, Replaced] = {}
+        for index, attempt in enumerate(tries):
+            chosen = groups[self._choice(ticket, rows, index, attempt, len(groups)) if attempt else index]
+            for (position, _), (other, value) in zip(groups[index], chosen, strict=True):
+                if is_bad(value):
+                    why = "the lead of its shard could read it, so this replica must too"
+                    return ([], [], []), self._bad(ticket, other, value, why)
+                values.append(value)
+                if attempt:
+                    replaced[position] = Replaced(position, position, other)
+        return (values, tries if any(tries) else [], list(replaced.values())), None
+
+    def _choice(self, ticket: Ticket, rows: list[tuple[int, Any]], index: int, attempt: int, choices: int) -> int:
+        position = rows[index * self.limits.group][0]
+        return drawn((self.limits.seed, ticket.epoch, position), attempt=attempt, own=index, choices=choices)
+
+    def _bad(self, ticket: Ticket, position: int, value: Any, why: str) -> Failure:
+        reason = value.error if isinstance(value, Bad) else None
+        words = f"row {position} of the stream in epoch {ticket.epoch} is bad ({reason_of(reason)}); {why}"
+        return Failure(words, reason, row=position, position=position, epoch=ticket.epoch)
+
+    def _collated(self, ticket: Ticket, values: list[Any], attempts: list[int], replaced: list[Replaced]) -> Delivery:
+        if in_worker():
+            sow(ticket.seed)
+            return Delivery(self.collate(values), attempts, replaced)
+        self._randomness = self._randomness or Randomness()
+        with self._randomness:
+            sow(ticket.seed)
+            return Delivery(self.collate(values), attempts, replaced)

@@ -1,0 +1,295 @@
+"""Iterable data: by position, by shards, with workers, resumed, and never ended by an error."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import IterableDataset, get_worker_info
+
+from tests.loading import Stream, chunks, epoch_of, leads, loader_of, mesh_of, rank_of, state_after, steps_of
+from twinkle.dataloader import DataLoader
+from twinkle.errors import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:the last .* rows of the epoch are dropped"),
+    pytest.mark.filterwarnings("ignore:row .* is bad or stands beside"),
+]
+
+
+class Dying(Stream):
+    """A generator that raises at row 5, and would then look like the end of the data."""
+
+    def __iter__(self) -> Iterator[int]:
+        for row in range(self.rows):
+            if row == 5:
+                raise OSError("row 5 is torn")
+            yield row
+
+
+class Spotty(Stream):
+    """An iterator that goes on after an error, and gives None now and then."""
+
+    def __iter__(self) -> Iterator[int]:
+        return _Rows(self.rows)  # type: ignore[return-value]
+
+
+class _Rows:
+    def __init__(self, rows: int) -> None:
+        self.rows, self.at = rows, -1
+
+    def __iter__(self) -> _Rows:
+        return self
+
+    def __next__(self) -> int | None:
+        self.at += 1
+        if self.at >= self.rows:
+            raise StopIteration
+        if self.at == 5:
+            raise OSError("row 5 is torn")
+        return None if self.at == 10 else self.at
+
+
+class ByWorker(Stream):
+    """A source that shares its rows out among the torch workers, as the manual says."""
+
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        first, step = (0, 1) if info is None else (info.id, info.num_workers)
+        yield from range(first, self.rows, step)
+
+
+class Drawing(Stream):
+    """A source that shuffles and augments with the global generators."""
+
+    def __iter__(self) -> Iterator[Any]:
+        order = torch.randperm(self.rows).tolist()
+        for row in order:
+            yield row, float(torch.rand(()))
+
+
+class InShards(IterableDataset[int]):
+    """A source in shards of its own, which says which rows were read of it."""
+
+    def __init__(self, sizes: list[int], first: int = 0, read: list[int] | None = None) -> None:
+        self.sizes, self.first = sizes, first
+        self.read: list[int] = [] if read is None else read
+
+    @property
+    def num_shards(self) -> int:
+        return len(self.sizes)
+
+    def shard(self, *, num_shards: int, index: int) -> InShards:
+        each = len(self.sizes) // num_shards
+        first = self.first + sum(self.sizes[: index * each])
+        return InShards(self.sizes[index * each : (index + 1) * each], first, self.read)
+
+    def __iter__(self) -> Iterator[int]:
+        for row in range(self.first, self.first + sum(self.sizes)):
+            self.read.append(row)
+            yield row
+
+
+class Sized(Stream):
+    """A stream that says how long it is, truly or not."""
+
+    def __init__(self, rows: int, said: int) -> None:
+        super().__init__(rows)
+        self.said = said
+
+    def __len__(self) -> int:
+        return self.said
+
+
+@given(st.integers(0, 30), st.integers(4, 9), st.sampled_from(["keep", "drop", "pad"]), st.integers(0, 12))
+def test_a_stream_is_cut_as_rows_are(rows: int, batch: int, tail: str, skip: int) -> None:
+    mesh = mesh_of(dp=4)
+    options: dict[str, Any] = {"batch_size": batch, "tail": tail}
+    same = steps_of(mesh, range(max(rows, skip)), {**loader_of(mesh, 0, range(max(rows, skip)), **options).state_dict(), "next_row": skip}, **options)
+    state = {**loader_of(mesh, 0, Stream(rows), **options).state_dict(), "next_row": skip}
+    assert steps_of(mesh, Stream(rows), state, **options) == (same if rows > skip else [])
+
+
+@pytest.mark.parametrize("source", [Stream, ByWorker, Drawing])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_stream_does_not_depend_on_the_number_of_workers(source: type[Stream], workers: int) -> None:
+    # D47; and a source that cuts itself by worker is not cut twice.
+    options: dict[str, Any] = {"batch_size": 4}
+    alone = steps_of(mesh_of(dp=2), source(22), **options)
+    assert len(sum(alone, [])) == 22
+    assert steps_of(mesh_of(dp=2), source(22), num_workers=workers, **options) == alone
+    state = state_after(mesh_of(dp=2), source(22), 3, num_workers=workers, **options)
+    assert steps_of(None, source(22), state, **options) == alone[3:]
+
+
+def test_the_next_epoch_of_a_stream_begins_it_anew_with_other_random_numbers() -> None:
+    loader = DataLoader(Drawing(10), batch_size=5, collate_fn=list, num_workers=1, persistent_workers=True)
+    first, second = list(loader), list(loader)
+    assert sorted(row for row, _ in sum(first, [])) == sorted(row for row, _ in sum(second, [])) == list(range(10))
+    assert first != second
+    assert loader.epoch == 2
+    again = DataLoader(Drawing(10), batch_size=5, collate_fn=list)
+    again.set_epoch(1)
+    assert list(again) == second
+
+
+def test_the_minimum_holds_for_a_stream() -> None:
+    # B41.
+    with pytest.warns(UserWarning, match="the last 2 rows of the epoch are dropped"):
+        assert epoch_of(None, 0, Stream(10), batch_size=4, min_batch_size=3) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("max_bad", [0, 9])
+def test_a_dead_generator_is_an_error_and_not_an_end(workers: int, max_bad: int) -> None:
+    # D48: silent end after 5 rows of 100.
+    batches = iter(DataLoader(Dying(100), batch_size=2, max_bad=max_bad, num_workers=workers, collate_fn=list))
+    assert [next(batches), next(batches)] == [[0, 1], [2, 3]]
+    with pytest.raises(PlanError, match=r"the source died at row 5 \(OSError: row 5 is torn\)"):
+        next(batches)
+
+
+def test_an_iterator_that_ends_right_after_an_error_is_dead_too() -> None:
+    class Rows(_Rows):
+        def __next__(self) -> int:
+            self.at += 1
+            if self.at == 3:
+                raise OSError("gone")
+            if self.at > 3:
+                raise StopIteration
+            return self.at
+
+    class Source(Stream):
+        def __iter__(self) -> Iterator[int]:
+            return Rows(9)  # type: ignore[return-value]
+
+    with pytest.raises(PlanError, match=r"the source died at row 3 \(OSError: gone\)"):
+        epoch_of(None, 0, Source(9), batch_size=2, max_bad=5)
+
+
+def test_bad_rows_of_a_stream_are_replaced_within_their_share() -> None:
+    options: dict[str, Any] = {"batch_size": 4, "max_bad": 2}
+    loaders = [loader_of(mesh_of(dp=2), rank, Spotty(16), **options) for rank in range(2)]
+    got = []
+    for rank, loader in enumerate(loaders):
+        with rank_of(mesh_of(dp=2), rank):
+            got.append(list(loader))
+    assert got[0] == [[0, 1], [4, 4], [8, 9], [12, 13]]
+    assert got[1] == [[2, 3], [6, 7], [11, 11], [14, 15]]
+    assert [(e["position"], e["by"]) for e in loaders[0].state_dict()["replaced"]] == [(5, 4)]
+    assert [(e["position"], e["by"]) for e in loaders[1].state_dict()["replaced"]] == [(10, 11)]
+    with pytest.raises(PlanError, match=r"row 5 of the stream in epoch 0 is bad \(OSError: row 5 is torn\); max_bad=0"):
+        epoch_of(mesh_of(dp=2), 0, Spotty(16), batch_size=4)
+    assert epoch_of(mesh_of(dp=2), 1, Spotty(9), batch_size=4) == [[2, 3], [6, 7]]
+
+
+def test_a_share_without_a_good_row_cannot_be_mended() -> None:
+    with pytest.raises(PlanError, match="row 5 of the stream .* so is every row of its share"):
+        epoch_of(mesh_of(dp=4), 1, Spotty(16), batch_size=4, max_bad=2)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_source_in_shards_gives_every_row_once(workers: int) -> None:
+    source = InShards([6, 6, 6, 6])
+    steps = steps_of(mesh_of(dp=2), source, batch_size=8, num_workers=workers)
+    assert steps == [[0, 1, 6, 7, 12, 13, 18, 19], [2, 3, 8, 9, 14, 15, 20, 21], [4, 5, 10, 11, 16, 17, 22, 23]]
+
+
+def test_a_source_in_shards_is_resumed_on_any_number_of_data_ranks() -> None:
+    options: dict[str, Any] = {"batch_size": 8}
+    whole = steps_of(mesh_of(dp=2), InShards([6] * 4), **options)
+    state = state_after(mesh_of(dp=2), InShards([6] * 4), 1, **options)
+    assert state["order"] == "stream of 4 lanes by 2"
+    for mesh in (None, mesh_of(dp=4), mesh_of(dp=8), mesh_of(dp=3)):
+        assert steps_of(mesh, InShards([6] * 4), state, **options) == whole[1:]
+    natural = state_after(None, InShards([6] * 4), 1, **options)
+    assert natural["order"] == "stream"
+    assert steps_of(mesh_of(dp=2), InShards([6] * 4), natural, **options) == chunks(range(8, 24), 8)
+    with pytest.raises(PlanError, match="row 4 is inside a batch of 8 rows"):
+        loader_of(mesh_of(dp=2), 0, InShards([6] * 4), **options).load_state_dict({**state, "next_row": 4})
+    with pytest.raises(PlanError, match="counts in the order 'stream of 4 lanes by 2', but this loader's order is"):
+        loader_of(mesh_of(dp=2), 0, InShards([6] * 2), **options).load_state_dict(state)
+
+
+def test_without_a_mesh_shards_come_one_after_the_other() -> None:
+    assert epoch_of(None, 0, InShards([6, 3]), batch_size=4) == chunks(range(9), 4)
+
+
+def test_a_stream_has_a_length_only_if_its_source_has() -> None:
+    with pytest.raises(TypeError, match="a loader of a Stream has no len"):
+        len(DataLoader(Stream(9), batch_size=2))
+    loader = DataLoader(Sized(9, 9), batch_size=2, collate_fn=list)
+    assert len(loader) == len(list(loader)) == 5
+    loader.skip_consumed_samples(4)
+    assert len(loader) == len(list(loader)) == 3
+
+
+@pytest.mark.parametrize(("rows", "said", "words"), [(7, 9, "ended after 7"), (12, 9, "gave 10 or more")])
+def test_a_source_that_says_a_false_length_is_refused(rows: int, said: int, words: str) -> None:
+    with pytest.raises(PlanError, match=f"the length of the stream is {said} rows, but in epoch 0 it {words}"):
+        epoch_of(None, 0, Sized(rows, said), batch_size=2)
+
+
+def test_groups_of_a_stream_are_never_torn() -> None:
+    parts = [epoch_of(mesh_of(dp=2), rank, Stream(12), batch_size=6, group=2) for rank in leads(mesh_of(dp=2))]
+    assert parts == [[[0, 1, 2, 3], [6, 7, 8, 9]], [[4, 5], [10, 11]]]
+    with pytest.raises(PlanError, match="the stream ended inside a group: 1 rows are no multiple of 2"):
+        epoch_of(None, 0, Stream(5), batch_size=4, group=2)
+
+
+def test_a_plain_iterable_is_a_stream_and_an_iterator_is_refused() -> None:
+    class Plain:
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(5))
+
+    assert epoch_of(None, 0, Plain(), batch_size=2) == [[0, 1], [2, 3], [4]]
+    with pytest.raises(PlanError, match="a list_iterator can be read only once"):
+        DataLoader(iter([1, 2]), batch_size=1)
+
+
+@pytest.mark.parametrize("option", [{"shuffle": True}, {"sampler": [0]}])
+def test_a_stream_comes_in_its_own_order(option: dict[str, Any]) -> None:
+    with pytest.raises(PlanError, match=f"a Stream is a stream, which comes in its own order; leave out .{re.escape(str(list(option))[1:])}"):
+        DataLoader(Stream(4), batch_size=2, **option)
+
+
+def test_datasets_of_hugging_face() -> None:
+    import datasets
+
+    table = datasets.Dataset.from_dict({"x": list(range(24)), "name": [f"row {i}" for i in range(24)]})
+    mesh = mesh_of(dp=2)
+    rows = [row["x"] for step in steps_of(mesh, table, batch_size=8, shuffle=True, num_workers=1) for row in step]
+    assert sorted(rows) == list(range(24)) != rows
+    batch = next(iter(DataLoader(table.with_format("torch"), batch_size=4)))
+    assert batch["x"].tolist() == [0, 1, 2, 3]
+    assert batch["name"] == ["row 0", "row 1", "row 2", "row 3"]
+
+    stream = table.to_iterable_dataset(num_shards=4)
+    for workers in (0, 2):
+        steps = [[row["x"] for row in step] for step in steps_of(mesh, stream, batch_size=8, num_workers=workers)]
+        assert steps == [[0, 1, 6, 7, 12, 13, 18, 19], [2, 3, 8, 9, 14, 15, 20, 21], [4, 5, 10, 11, 16, 17, 22, 23]]
+    assert [row["x"] for row in sum(epoch_of(None, 0, stream, batch_size=8, num_workers=2), [])] == list(range(24))
+
+    shuffled = table.to_iterable_dataset(num_shards=4).shuffle(seed=3, buffer_size=10)
+    loader = DataLoader(shuffled, batch_size=8, collate_fn=list)
+    epochs = [[row["x"] for batch in loader for row in batch] for _ in range(2)]
+    assert epochs[0] != epochs[1]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(24))] * 2
+
+
+def test_a_source_that_its_owner_has_split_is_not_split_again() -> None:
+    from datasets import Dataset
+    from datasets.distributed import split_dataset_by_node
+
+    half = split_dataset_by_node(Dataset.from_dict({"x": list(range(8))}).to_iterable_dataset(2), rank=1, world_size=2)
+    with pytest.raises(PlanError, match=r"split by its owner for rank 1 of 2, but this process is data rank 0 of 2"):
+        loader_of(mesh_of(dp=2), 0, half, batch_size=4)
+    with pytest.raises(PlanError, match=r"split over 2 data ranks, which can end together only when torch.distributed is"):
+        epoch_of(mesh_of(dp=2), 1, half, batch_size=4)
