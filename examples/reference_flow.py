@@ -24,6 +24,7 @@ from twinkle import (
     remote_function,
     shutdown,
 )
+from twinkle.dataloader import DataLoader
 from twinkle.remote import traffic
 
 TEXT = (Path(__file__).resolve().parent.parent / "LICENSE").read_text(encoding="utf-8")
@@ -129,14 +130,16 @@ class Actor:
         distributed.destroy_process_group()
 
 
-def rows_of(round_number: int) -> list[dict[str, Any]]:
-    """The prompts of one round, and what follows each in the text."""
-    rows = []
-    for number in range(round_number * BATCH, (round_number + 1) * BATCH):
+class Prompts:
+    """Places in the text: what stands there, and what follows."""
+
+    def __len__(self) -> int:
+        return ROUNDS * BATCH
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
         at = number * 397 % (len(TEXT) - PROMPT - FOLLOWING)
         middle, end = at + PROMPT, at + PROMPT + FOLLOWING
-        rows.append({"id": number, "prompt": TEXT[at:middle], "following": TEXT[middle:end]})
-    return rows
+        return {"id": number, "prompt": TEXT[at:middle], "following": TEXT[middle:end]}
 
 
 def check(seen: Sharded, rows: list[dict[str, Any]]) -> None:
@@ -161,8 +164,8 @@ def main() -> None:
     actor = Actor(device_mesh=actor_mesh, remote_group="actor")
     say(f"\nprompts -> sampler {sampler_mesh} -> actor {actor_mesh}; {BATCH} rows a round")
     losses, crossed = [], 0
-    for number in range(ROUNDS):
-        rows = rows_of(number)
+    loader = DataLoader(Prompts(), batch_size=BATCH, collate_fn=list)
+    for number, rows in enumerate(loader):
         samples = sampler.sample(rows)
         traffic.reset()
         output = actor.train(samples)

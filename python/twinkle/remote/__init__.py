@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from twinkle.remote.counting import traffic as traffic
     from twinkle.remote.handle import Sharded as Sharded
     from twinkle.remote.handle import Zipped as Zipped
+    from twinkle.remote.loading import RemoteDataLoader as RemoteDataLoader
     from twinkle.remote.markers import Global as Global
     from twinkle.remote.markers import Rows as Rows
     from twinkle.remote.markers import Same as Same
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Global": "markers",
+    "RemoteDataLoader": "loading",
     "Rows": "markers",
     "Same": "markers",
     "Sharded": "handle",

@@ -313,6 +313,12 @@ class _Call:
         return Sharded(layout, self._store(replies, found), leaf.index, leaf.name, self.declaration.pad_values)
 
     def _store(self, replies: dict[int, Reply], found: Sequence[int]) -> Store:
+        reply = replies[found[0]]
+        if self._kept is None and reply.layout is not None:
+            # One worker has cut the rows for whom they are made.
+            cut = tuple(((found[0], reference),) for reference in reply.rows)
+            keeper = Keeper(self.component, None, tuple(range(reply.layout.shards)))
+            self._kept = Store(keeper, cut, reply.layout.id % 2**64)
         if self._kept is None:
             holders = []
             for worker in found:
@@ -331,6 +337,9 @@ class _Call:
 
     def _result_layout(self, leaf: Leaf, replies: dict[int, Reply], found: Sequence[int]) -> Layout:
         counts = [replies[worker].counts[leaf.index] for worker in found]
+        own = replies[found[0]].layout
+        if own is not None:
+            return own.settled()
         if self.layout is None:
             return end_to_end([count or 0 for count in counts])
         sizes = self.layout.sizes.tolist()

@@ -17,9 +17,10 @@ from twinkle.remote.markers import Global, Rows, Same
 from twinkle.remote.rows import count
 
 if TYPE_CHECKING:
+    from twinkle.plan import Layout
     from twinkle.remote.signature import Declaration
 
-__all__ = ["Leaf", "combined", "split_result", "unmarked"]
+__all__ = ["Cut", "Leaf", "combined", "split_result", "unmarked"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,16 @@ class Leaf:
     name: str
 
 
+@dataclass(frozen=True, eq=False)
+class Cut(Rows):
+    """Rows in a result that are kept as one piece per shard of a layout, to be handed over without cutting.
+
+    Without a layout they are plain rows.
+    """
+
+    layout: Layout | None
+
+
 def split_result(value: Any, declaration: Declaration) -> tuple[Any, list[Any], list[str]]:
     """The result without its rows, the rows, and the name of each."""
     if callable(declaration.collect) or declaration.collect == "none":
@@ -37,15 +48,15 @@ def split_result(value: Any, declaration: Declaration) -> tuple[Any, list[Any], 
     leaves: list[Any] = []
     names: list[str] = []
 
-    def taken(rows: Any, path: trees.Path) -> Leaf:
-        leaves.append(rows)
+    def taken(rows: Any, path: trees.Path, layout: Layout | None) -> Leaf:
+        leaves.append(rows if layout is None else Cut(rows, layout))
         names.append(str(path[-1]) if path else "rows")
         return Leaf(len(leaves) - 1, names[-1])
 
-    def columns(node: Any, path: trees.Path) -> Any:
+    def columns(node: Any, path: trees.Path, layout: Layout | None = None) -> Any:
         if trees.is_branch(node) and not isinstance(node, (list, tuple)):
             return trees.rebuilt(
-                node, lambda column, at: (False, None) if at == path else (True, columns(column, at)), path
+                node, lambda column, at: (False, None) if at == path else (True, columns(column, at, layout)), path
             )
         if count(node) is None:
             raise PlanError(
@@ -53,18 +64,19 @@ def split_result(value: Any, declaration: Declaration) -> tuple[Any, list[Any], 
                 "return a list, tuple, array or tensor there",
                 key=_at(path),
             )
-        return taken(node, path)
+        return taken(node, path, layout)
 
     def leaf(node: Any, path: trees.Path) -> tuple[bool, Any]:
         if isinstance(node, Rows):
-            return True, columns(node.value, path)
+            layout = getattr(node, "layout", None)
+            return True, columns(node.value, path, layout)
         if isinstance(node, (Same, Global)):
             return True, node.value
         if path and declaration.rule(path[-1]) == "rows" and (isinstance(path[-1], str) or len(path) == 1):
             return True, columns(node, path)
         if not path and declaration.collects_rows and declaration.result_rows is None and count(node) is not None:
             marked = isinstance(node, (list, tuple)) and any(isinstance(item, Rows) for item in node)
-            return (False, None) if marked else (True, taken(node, path))
+            return (False, None) if marked else (True, taken(node, path, None))
         return False, None
 
     return trees.rebuilt(value, leaf), leaves, names

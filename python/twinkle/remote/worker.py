@@ -17,7 +17,7 @@ from twinkle.errors import PlanError
 from twinkle.remote import rows
 from twinkle.remote.arguments import filled
 from twinkle.remote.masking import masked
-from twinkle.remote.results import split_result
+from twinkle.remote.results import Cut, split_result
 from twinkle.remote.shares import Share, set_share
 from twinkle.runtime import current
 
@@ -82,10 +82,12 @@ class Reply:
     names: list[str]
     counts: list[int | None]
     lengths: list[list[int] | None]
-    #: A reference to `Stored`, or the rows themselves, or None.
+    #: A list of references to `Stored`, or the rows themselves, or None.
     rows: Any
     digest: bytes | None
     received: int
+    #: Where the rows are kept as one piece per shard of a layout of their own.
+    layout: Layout | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,9 +144,14 @@ class Host:
         values = [_filled(fill, found, pieces, declaration) for fill in request.fills]
         args, kwargs = filled(args, values), filled(kwargs, values)
         reply = run(component.instance, method, declaration, args, kwargs, request)
+        layout = next((leaf.layout for leaf in reply.rows or () if isinstance(leaf, Cut)), None)
+        if request.keep and layout is not None:
+            cut = [[layout.take(leaf.value, shard) for leaf in reply.rows] for shard in range(layout.shards)]
+            kept = [ray.put(Stored(layout.id % 2**64, shard, leaves)) for shard, leaves in enumerate(cut)]
+            return _with_rows(reply, kept, _received(pieces), layout)
         if request.keep and reply.rows is not None:
-            kept = ray.put(Stored(request.identity, request.shard, reply.rows))
-            return _with_rows(reply, [kept], _received(pieces))
+            kept = [ray.put(Stored(request.identity, request.shard, reply.rows))]
+            return _with_rows(reply, kept, _received(pieces))
         return _with_rows(reply, reply.rows if request.keep is False else None, _received(pieces))
 
     def pieces(self, stored: Stored, leaf: int, cuts: Sequence[tuple[int, int]], *, put: bool) -> list[Any]:
@@ -194,12 +201,16 @@ def run(  # noqa: PLR0917 - one call, spelled out
     if request.keep is None:
         # Another worker has the result; this one's may be anything, None included.
         return Reply(None, [], [], [], None, digest, 0)
-    counts = [rows.count(leaf) for leaf in leaves]
-    return Reply(rest, names, counts, [rows.lengths(leaf) for leaf in leaves], leaves or None, digest, 0)
+    plain = [leaf.value if isinstance(leaf, Cut) else leaf for leaf in leaves]
+    counts, lengths = [rows.count(leaf) for leaf in plain], [rows.lengths(leaf) for leaf in plain]
+    if not request.keep or not request.component:
+        # Rows that come back, or stay in this very process, are not cut.
+        leaves = plain
+    return Reply(rest, names, counts, lengths, leaves or None, digest, 0)
 
 
-def _with_rows(reply: Reply, found: Any, received: int) -> Reply:
-    return Reply(reply.rest, reply.names, reply.counts, reply.lengths, found, reply.digest, received)
+def _with_rows(reply: Reply, found: Any, received: int, layout: Layout | None = None) -> Reply:
+    return Reply(reply.rest, reply.names, reply.counts, reply.lengths, found, reply.digest, received, layout)
 
 
 def _filled(fill: Fill, plain: Any, pieces: Sequence[Stored], declaration: Declaration) -> Any:
