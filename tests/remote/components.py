@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ import numpy as np
 
 from twinkle import DeviceMesh, Rows, remote_class, remote_function
 from twinkle.remote import share
+
+SHOWN = re.compile("VISIBLE|HCCL|WORLD_SIZE|LOCAL_RANK")
 
 
 @dataclass
@@ -154,6 +157,10 @@ class Echo:
         tp = self.device_mesh.tp_rank or 0
         return [row + tp * drift for row in rows]
 
+    @remote_function(dispatch="slice_dp", collect="last_pp", verify_replicas=True, sync=True)
+    def last_verified(self, rows: Any) -> Any:
+        return rows if self.device_mesh.pp_rank else None
+
     @remote_function(collect="flatten", sync=True)
     def made_here(self, count: int) -> Any:
         rank = self.device_mesh.data_rank or 0
@@ -192,7 +199,11 @@ class Echo:
             "axes": (mesh.dp_rank, mesh.pp_rank, mesh.tp_rank, mesh.data_rank),
             "pid": os.getpid(),
             "torch": "torch" in sys.modules,
-            "environment": {k: v for k, v in os.environ.items() if "VISIBLE" in k or k in ("WORLD_SIZE", "LOCAL_RANK")},
+            "environment": {
+                k: v
+                for k, v in os.environ.items()
+                if "VISIBLE" in k or "HCCL" in k or k in ("WORLD_SIZE", "LOCAL_RANK")
+            },
             "factor": self.factor,
         }
 

@@ -137,6 +137,8 @@ def test_a_dataclass_of_columns_is_cut_like_a_list(two: Any) -> None:
     assert [type(batch) for batch, *_ in found] == [Batch, Batch]
     assert [batch.ids for batch, *_ in found] == [[1, 2], [3]]
     assert [len(batch.weights) for batch, *_ in found] == [2, 1]
+    with pytest.raises(PlanError, match=r"rows is a Batch whose ids, weights may be rows.*declare it in rows="):
+        two.rows_seen(Batch([1, 2, 3], [1, 2, 3]))
 
 
 def test_one_trajectory_is_one_row(two: Any) -> None:
@@ -301,6 +303,7 @@ def test_replicas_that_drift_apart_are_found(replicas: Any) -> None:
     assert replicas.verified([1, 2, 3]) == [1, 2, 3]
     with pytest.raises(PlanError, match="workers 0 and 1 are replicas of shard 0"):
         replicas.verified([1, 2, 3], drift=True)
+    assert echo("cpu4", pp=2, dp=2).last_verified([1, 2, 3]) == [1, 2, 3]
 
 
 def test_a_result_without_row_arguments_is_joined_in_data_order(replicas: Any) -> None:

@@ -121,7 +121,8 @@ def test_every_rank_learns_of_a_failure_on_one(ranks: Any) -> None:
 
 def test_execute_first_and_slice_hold_for_ranks(ranks: Any) -> None:
     for rank, one in enumerate(ranks):
-        assert one["first_alone"] == [list(range(8)), [2, 4], [rank]]
+        lead = None if rank % 2 else [rank // 2 + 1]
+        assert one["first_alone"] == [list(range(8)), [2, 4], [rank], lead]
 
 
 def test_rows_that_every_rank_has_already_become_a_handle(ranks: Any) -> None:
@@ -134,3 +135,14 @@ def test_rows_that_every_rank_has_already_become_a_handle(ranks: Any) -> None:
 
 def test_the_mesh_of_a_launcher_is_its_world(ranks: Any) -> None:
     assert all(one["mesh"] == "True" for one in ranks)
+
+
+def test_every_rank_reads_its_share_and_together_they_are_one_batch(ranks: Any) -> None:
+    for rank, one in enumerate(ranks):
+        found, words = one["loaded"]
+        share = rank // 2
+        assert found == [
+            [[2 * share, 2 * share + 1], list(range(8))],
+            [[8 + share], list(range(8, 12))],
+        ]
+        assert ("iterate batches(DataLoader(...))" in words) == (rank == 0)

@@ -56,6 +56,7 @@ def test_every_worker_sees_exactly_its_own_devices() -> None:
     (npus,) = environments("npus")
     first, second = npus["ASCEND_RT_VISIBLE_DEVICES"].split(",")
     assert int(first) < int(second)
+    assert len({npus[name] for name in npus if name.startswith("HCCL_")}) == 2
     (host,) = environments("host")
     assert (host["CUDA_VISIBLE_DEVICES"], host["ASCEND_RT_VISIBLE_DEVICES"]) == ("", "")
     text = get_device_placement()

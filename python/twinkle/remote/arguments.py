@@ -99,7 +99,7 @@ def prepare(
     rows = _one_length(declaration, own)
     rows = _one_length(declaration, [part for part in parts if part not in own]) or rows
     for name, value in undeclared:
-        _refuse_undeclared(declaration, name, value, rows)
+        _refuse_undeclared(declaration, name, value, rows, first=name == _first(bound.signature))
     return Prepared(bound.args, bound.kwargs, tuple(collector.parts), rows)
 
 
@@ -125,7 +125,8 @@ class _Collector:
             return self._part(name, "single", value, 1), True
         if isinstance(value, Mapping) or (trees.is_branch(value) and not isinstance(value, (list, tuple))):
             if named is None:
-                return self.walk(value, (name,)), True
+                # A mapping may be configuration; a record of columns in the place of the rows is an oversight.
+                return self.walk(value, (name,)), isinstance(value, Mapping)
             return self._columns(value, (name,)), True
         return self._rows(value, (name,), refuse=False), True
 
@@ -238,7 +239,17 @@ def _one_length(declaration: Declaration, cut: list[Part]) -> int | None:
     return cut[0].rows if cut else None
 
 
-def _refuse_undeclared(declaration: Declaration, name: str, value: Any, rows: int | None) -> None:
+def _refuse_undeclared(declaration: Declaration, name: str, value: Any, rows: int | None, *, first: bool) -> None:
+    record = trees.is_branch(value) and not isinstance(value, (list, tuple, Mapping))
+    columns = (
+        [str(key) for key, column in trees.children(value) if (count(column) or 0) > 1] if first and record else []
+    )
+    if rows is None and columns:
+        raise PlanError(
+            f"{declaration.name}: {name} is a {type(value).__name__} whose {', '.join(columns)} may be rows, and the "
+            "call has no others: declare it in rows=, or wrap it in Rows or Same",
+            argument=name,
+        )
     if rows is None or rows < 2 or isinstance(value, (Sharded, Zipped)):
         return
     if count(value) == rows and not any(

@@ -20,7 +20,7 @@ from twinkle.remote.handle import Sharded, Store
 from twinkle.remote.handover import hand_over
 from twinkle.remote.masking import masked
 from twinkle.remote.results import Leaf, combined, unmarked
-from twinkle.remote.split import end_to_end, layout_of
+from twinkle.remote.split import alike, end_to_end, layout_of
 from twinkle.remote.waiting import call_error
 from twinkle.remote.worker import Reply, Request, digest_of, run
 
@@ -82,6 +82,13 @@ class _Call:
         prepared = prepare(declaration, tuple(args), dict(kwargs), mine=self.peers is not None)
         layout = self._layout(prepared)
         values = [self._value(part, layout) for part in prepared.parts]
+        if (
+            declaration.fan_out == "lead"
+            and self.shard is not None
+            and self.placement.lead[self.shard] != self.position
+        ):
+            # The lead hands them on itself.
+            values = [value if part.whole else None for part, value in zip(prepared.parts, values, strict=True)]
         if self.position is None:
             reply, failure = None, None
         else:
@@ -304,7 +311,8 @@ class _Call:
 
     def _compare(self, told: list[Any]) -> None:
         for shard in range(self.placement.shards):
-            members = self.placement.members(shard).tolist()
+            holders = self.placement.holders(shard).tolist()
+            members = alike(self.mesh, self.placement.members(shard).tolist(), holders, 1)
             for member in members[1:]:
                 ranks = [self.ranks[members[0]], self.ranks[member]]
                 if told[ranks[0]][2] != told[ranks[1]][2]:

@@ -23,7 +23,7 @@ from twinkle.remote.handover import hand_over
 from twinkle.remote.pickling import packed
 from twinkle.remote.results import Leaf, combined
 from twinkle.remote.sources import Keeper, Plan, Sources
-from twinkle.remote.split import end_to_end, layout_of
+from twinkle.remote.split import alike, end_to_end, layout_of
 from twinkle.remote.waiting import Deadline, Told, results_of
 from twinkle.remote.worker import Fill, Reply, Request
 
@@ -361,7 +361,9 @@ class _Call:
         return end_to_end(real)
 
     def _compare_digests(self, replies: dict[int, Reply]) -> None:
-        for shard, members in enumerate(self.target.members):
+        width = max(self.component.mesh.world_size // self.component.workers, 1)
+        for shard, holders in enumerate(self.target.holders):
+            members = alike(self.component.mesh, self.target.members[shard], holders, width)
             for worker in members[1:]:
                 if replies[worker].digest != replies[members[0]].digest:
                     raise PlanError(

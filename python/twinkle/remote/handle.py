@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Sharded", "Store", "Zipped"]
 
+#: How many rows iterating pulls at once.
+_PULLED_ROWS = 256
+
 
 @dataclass(frozen=True, eq=False)
 class Store:
@@ -169,10 +172,8 @@ class Sharded(_RowsBase):
         return row_tools.join(pieces, self._pad_values, self._name)
 
     def __iter__(self) -> Iterator[Any]:
-        copies = self.layout.copies().tolist()
-        for shard, local, _, length in copies:
-            piece = self._store.keeper.read(self._store, self._leaf, {shard: [(local, local + length)]})[shard][0]
-            yield from piece
+        for start in range(0, len(self), _PULLED_ROWS):
+            yield from self._viewed(self.layout.slice(start, min(start + _PULLED_ROWS, len(self)))).gather()
 
     def __repr__(self) -> str:
         return f"<Sharded {self._name}: {len(self)} rows over {self.layout.shards} shards>"

@@ -4,17 +4,46 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from twinkle.errors import PlanError
+from twinkle.platform import Platform
+from twinkle.remote import trees
 from twinkle.remote.classes import remote_class, remote_function
+from twinkle.remote.engine_local import local_handle
 from twinkle.remote.results import Cut
+from twinkle.runtime import current
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from twinkle.dataloader import DataLoader
     from twinkle.mesh import DeviceMesh
+    from twinkle.plan import Layout
 
-__all__ = ["RemoteDataLoader"]
+__all__ = ["RemoteDataLoader", "batches"]
+
+
+def batches(loader: DataLoader) -> Iterator[Any]:
+    """The batches of one epoch of a DataLoader as handles, in local mode under a launcher.
+
+    Every rank of the loader's mesh reads its own share and calls this alike; together the shares are one handle, whose
+    `.local` is this rank's plain batch. Where a loader yields whole global batches, as on a driver, they come as they
+    are.
+    """
+    for step in loader.steps():
+        mesh = loader.device_mesh
+        yield step.batch if step.shard is None or mesh is None else _handles(step.batch, step.layout, mesh)
+
+
+def _handles(batch: Any, layout: Layout, mesh: DeviceMesh) -> Any:
+    """A handle, or a mapping of handles where a batch is columns."""
+
+    def leaf(node: Any, _: trees.Path) -> tuple[bool, Any]:
+        return (False, None) if isinstance(node, Mapping) else (True, local_handle(node, layout, mesh))
+
+    return trees.rebuilt(batch, leaf)
 
 
 @remote_class(execute="first")
@@ -34,6 +63,11 @@ class RemoteDataLoader:
     ) -> None:
         from twinkle.dataloader import DataLoader
 
+        if Platform.get_world_size() > 1 and not current.positions:
+            raise PlanError(
+                "under a launcher every rank reads its own share: iterate batches(DataLoader(...)), which gives the "
+                "same handles"
+            )
         self.loader = DataLoader(dataset, device_mesh=device_mesh, **options)
         self._prefetch = prefetch
         self._ahead: queue.Queue[Any] = queue.Queue()
