@@ -42,4 +42,4 @@ def placement_table(rows: Iterable[Sequence[str]], *, width: int = 80) -> str:
     listed = list(rows)
     if not listed:
         return "no device groups"
-    return table(["group", "node", "workers", "devices of each worker"], listed, width=width)
+    return table(["group", "node", "workers", "devices"], listed, width=width)
