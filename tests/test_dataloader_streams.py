@@ -6,12 +6,11 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import IterableDataset, get_worker_info
 
 from tests.loading import Stream, chunks, epoch_of, leads, loader_of, mesh_of, rank_of, state_after, steps_of
+from tests.sources import ByWorker, Drawing, Dying, InShards, Sized, Spotted, Spotty
 from twinkle.dataloader import DataLoader
 from twinkle.errors import PlanError
 
@@ -22,90 +21,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:the last .* rows of the epoch are dropped"),
     pytest.mark.filterwarnings("ignore:row .* is bad or stands beside"),
 ]
-
-
-class Dying(Stream):
-    """A generator that raises at row 5, and would then look like the end of the data."""
-
-    def __iter__(self) -> Iterator[int]:
-        for row in range(self.rows):
-            if row == 5:
-                raise OSError("row 5 is torn")
-            yield row
-
-
-class Spotty(Stream):
-    """An iterator that goes on after an error, and gives None now and then."""
-
-    def __iter__(self) -> Iterator[int]:
-        return _Rows(self.rows)  # type: ignore[return-value]
-
-
-class _Rows:
-    def __init__(self, rows: int) -> None:
-        self.rows, self.at = rows, -1
-
-    def __iter__(self) -> _Rows:
-        return self
-
-    def __next__(self) -> int | None:
-        self.at += 1
-        if self.at >= self.rows:
-            raise StopIteration
-        if self.at == 5:
-            raise OSError("row 5 is torn")
-        return None if self.at == 10 else self.at
-
-
-class ByWorker(Stream):
-    """A source that shares its rows out among the torch workers, as the manual says."""
-
-    def __iter__(self) -> Iterator[int]:
-        info = get_worker_info()
-        first, step = (0, 1) if info is None else (info.id, info.num_workers)
-        yield from range(first, self.rows, step)
-
-
-class Drawing(Stream):
-    """A source that shuffles and augments with the global generators."""
-
-    def __iter__(self) -> Iterator[Any]:
-        order = torch.randperm(self.rows).tolist()
-        for row in order:
-            yield row, float(torch.rand(()))
-
-
-class InShards(IterableDataset[int]):
-    """A source in shards of its own, which says which rows were read of it."""
-
-    def __init__(self, sizes: list[int], first: int = 0, read: list[int] | None = None) -> None:
-        self.sizes, self.first = sizes, first
-        self.read: list[int] = [] if read is None else read
-
-    @property
-    def num_shards(self) -> int:
-        return len(self.sizes)
-
-    def shard(self, *, num_shards: int, index: int) -> InShards:
-        each = len(self.sizes) // num_shards
-        first = self.first + sum(self.sizes[: index * each])
-        return InShards(self.sizes[index * each : (index + 1) * each], first, self.read)
-
-    def __iter__(self) -> Iterator[int]:
-        for row in range(self.first, self.first + sum(self.sizes)):
-            self.read.append(row)
-            yield row
-
-
-class Sized(Stream):
-    """A stream that says how long it is, truly or not."""
-
-    def __init__(self, rows: int, said: int) -> None:
-        super().__init__(rows)
-        self.said = said
-
-    def __len__(self) -> int:
-        return self.said
 
 
 @given(st.integers(0, 30), st.integers(4, 9), st.sampled_from(["keep", "drop", "pad"]), st.integers(0, 12))
@@ -157,7 +72,7 @@ def test_a_dead_generator_is_an_error_and_not_an_end(workers: int, max_bad: int)
 
 
 def test_an_iterator_that_ends_right_after_an_error_is_dead_too() -> None:
-    class Rows(_Rows):
+    class Rows(Spotted):
         def __next__(self) -> int:
             self.at += 1
             if self.at == 3:
