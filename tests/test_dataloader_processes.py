@@ -68,7 +68,12 @@ def test_replicas_read_the_same_rows_with_the_same_random_numbers(seen: list[dic
 
 
 def test_rows_go_by_position_and_not_by_rank(seen: list[dict[str, Any]]) -> None:
-    assert [rank["positions"]["epochs"][0] for rank in seen] == [[[4, 5, 6, 7]], [[0, 1, 2, 3]], [[4, 5, 6, 7]], [[0, 1, 2, 3]]]
+    assert [rank["positions"]["epochs"][0] for rank in seen] == [
+        [[4, 5, 6, 7]],
+        [[0, 1, 2, 3]],
+        [[4, 5, 6, 7]],
+        [[0, 1, 2, 3]],
+    ]
 
 
 def test_the_lead_decides_which_row_is_bad_and_its_peers_follow(seen: list[dict[str, Any]]) -> None:
@@ -119,12 +124,16 @@ def test_a_stream_in_one_piece_is_cut_by_position(seen: list[dict[str, Any]]) ->
 
 
 def test_streams_that_differ_from_rank_to_rank_are_refused(seen: list[dict[str, Any]]) -> None:
-    words = "the ranks read different streams: at the end of epoch 0 the ranks of each data rank found [[6], [5], [4], [3]]"
+    words = (
+        "the ranks read different streams: at the end of epoch 0 the ranks of each data rank found [[6], [5], [4], [3]]"
+    )
     assert all(words in rank["different streams"]["words"] for rank in seen)
 
 
 def test_a_stream_that_its_owner_split_is_not_split_again(seen: list[dict[str, Any]]) -> None:
-    assert [rank["split by its owner"] for rank in seen] == [chunks(range(start, start + 6), 2) for start in range(0, 24, 6)]
+    assert [rank["split by its owner"] for rank in seen] == [
+        chunks(range(start, start + 6), 2) for start in range(0, 24, 6)
+    ]
 
 
 def test_a_job_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Two epochs of a shuffled loader that writes down every batch and, in lockstep, its state; one rank may kill itself."""
+"""A shuffled loader that writes down its batches and, in lockstep, its state; one rank may kill itself."""
 
 from __future__ import annotations
 
