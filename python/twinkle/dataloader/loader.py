@@ -13,7 +13,16 @@ from twinkle.dataloader.reader import RowReader
 from twinkle.dataloader.repair import Limits
 from twinkle.dataloader.run import RowRun, Setting, StreamRun
 from twinkle.dataloader.seeds import hashed
-from twinkle.dataloader.source import checked_keywords, grid_of, is_stream, order_of, rows_in, tail_of
+from twinkle.dataloader.source import (
+    check_order,
+    check_sizes,
+    checked_keywords,
+    grid_of,
+    is_stream,
+    order_of,
+    rows_in,
+    tail_of,
+)
 from twinkle.dataloader.state import Cursor, Identity, Mended
 from twinkle.dataloader.streams import StreamReader
 from twinkle.dataloader.tickets import as_is
@@ -111,7 +120,7 @@ class DataLoader:
 
         self.dataset, self.sampler, self.batch_sampler = dataset, sampler, batch_sampler
         self._is_stream = is_stream(dataset)
-        self._check_order(shuffle, batch_size)
+        check_order(dataset, shuffle=shuffle, batch_size=batch_size, sampler=sampler, batch_sampler=batch_sampler)
         keywords = checked_keywords(torch_kwargs)
         self.group = whole(group, "group", PlanError, least=1)
         self.seed = whole(seed, "seed", PlanError)
@@ -122,7 +131,7 @@ class DataLoader:
         self.min_batch_size = (
             0 if min_batch_size is None else whole(min_batch_size, "min_batch_size", PlanError, least=1)
         )
-        self._check_sizes()
+        check_sizes(self.batch_size, self.min_batch_size, self.group)
         self.device_mesh = mesh_of(device_mesh)
         self._place = place_of(self.device_mesh)
         cut = Cut(self._place.shards, self.group, self.tail, self.min_batch_size)
@@ -148,32 +157,6 @@ class DataLoader:
             generator=self._generator,
             **keywords,
         )
-
-    def _check_order(self, shuffle: Any, batch_size: Any) -> None:
-        if not isinstance(shuffle, bool):
-            raise PlanError(f"shuffle must be True or False, not {shuffle!r}")
-        if (batch_size is None) == (self.batch_sampler is None):
-            given = "neither" if batch_size is None else f"both, batch_size={batch_size!r}"
-            raise PlanError(f"give exactly one of batch_size (of the global batch) and batch_sampler, not {given}")
-        ordering = {
-            "shuffle": shuffle,
-            "sampler": self.sampler is not None,
-            "batch_sampler": self.batch_sampler is not None,
-        }
-        named = [name for name, given in ordering.items() if given]
-        if self._is_stream and named:
-            raise PlanError(
-                f"a {type(self.dataset).__name__} is a stream, which comes in its own order; leave out {named}"
-            )
-        if len(named) > 1:
-            raise PlanError(f"{named} each say the order of the rows; give one of them")
-
-    def _check_sizes(self) -> None:
-        size, group, least = self.batch_size, self.group, self.min_batch_size
-        if size is not None and size % group:
-            raise PlanError(f"batch_size {size} is no multiple of group={group}", batch_size=size, group=group)
-        if size is not None and least > size:
-            raise PlanError(f"min_batch_size {least} is above batch_size {size}", min_batch_size=least, batch_size=size)
 
     def _make_reader(self, *, shuffle: bool) -> RowReader | StreamReader:
         limits = Limits(self.max_bad, self.max_retries, self.group, self.seed)
@@ -279,7 +262,7 @@ class DataLoader:
                     stacklevel=4,
                 )
         bad = len(self._mended) // self.group
-        if bad > self.max_bad:
+        if bad > self.max_bad and arrival.delivery.replaced:
             listed = [mended.replaced.row for mended in self._mended.values()]
             raise PlanError(
                 f"{bad} bad rows are more than max_bad={self.max_bad}: {listed[:20]}", rows=listed, max_bad=self.max_bad
