@@ -8,6 +8,7 @@ from twinkle.group import DeviceGroup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
     from twinkle.platform import Worker
 
 __all__ = ["get_device_placement"]
