@@ -13,16 +13,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from twinkle import (
-    DeviceGroup,
-    DeviceMesh,
-    Sharded,
-    get_device_placement,
-    initialize,
-    remote_class,
-    remote_function,
-    shutdown,
-)
+from twinkle import DeviceGroup, DeviceMesh, Sharded, get_device_placement, initialize, remote_class, remote_function, shutdown
 from twinkle.remote import traffic
 
 TEXT = (Path(__file__).resolve().parent.parent / "LICENSE").read_text(encoding="utf-8")
@@ -84,19 +75,17 @@ class Actor:
 
     def __init__(self) -> None:
         import torch
-        from torch import distributed
+        import torch.distributed as distributed
 
         distributed.init_process_group("gloo")
         self.group = self.device_mesh.create_process_group("dp", backend="gloo")
         self.model = make_model()
         self.speeds = [torch.zeros_like(parameter) for parameter in self.model.parameters()]
 
-    @remote_function(
-        dispatch="slice_dp", collect="flatten", result_rows={"seen": "rows", "loss": "mean", "right": "mean"}
-    )
+    @remote_function(dispatch="slice_dp", collect="flatten", result_rows={"seen": "rows", "loss": "mean", "right": "mean"})
     def train(self, samples: Any) -> dict[str, Any]:
         import torch
-        from torch import distributed
+        import torch.distributed as distributed
         from torch.nn.functional import cross_entropy
 
         texts = torch.tensor([list((row["prompt"] + row["following"]).encode()) for row in samples])
@@ -121,7 +110,7 @@ class Actor:
 
     @remote_function()
     def close(self) -> None:
-        from torch import distributed
+        import torch.distributed as distributed
 
         distributed.destroy_process_group()
 
@@ -166,9 +155,7 @@ def main() -> None:
         crossed += traffic.driver_rows
         losses.append(output["loss"])
         if number == 0:
-            say(
-                f"rows per sampler worker {samples.layout.sizes.tolist()}, per actor data rank {output['seen'].layout.sizes.tolist()}"
-            )
+            say(f"rows per sampler worker {samples.layout.sizes.tolist()}, per actor data rank {output['seen'].layout.sizes.tolist()}")
         say(
             f"round {number:2}: loss {output['loss']:.3f}, sampled tokens right {output['right']:4.0%}, "
             f"{traffic.moved_rows} rows from worker to worker, {traffic.driver_rows} through the driver"

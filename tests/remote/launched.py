@@ -86,11 +86,7 @@ def failures() -> Any:
 def first_alone() -> Any:
     loader: Any = Loader(8, device_mesh=DeviceMesh.from_sizes(dp_size=4))
     actor: Any = Echo(device_mesh=DeviceMesh.from_sizes(dp_size=4, tp_size=2))
-    return (
-        actor.pulled(loader.batch(8)),
-        actor.first_alone(Global([1, 2])).gather(),
-        actor.per_worker(Global(list(range(8)))),
-    )
+    return actor.pulled(loader.batch(8)), actor.first_alone(Global([1, 2])).gather(), actor.per_worker(Global(list(range(8))))
 
 
 def brought() -> Any:
@@ -104,9 +100,7 @@ def brought() -> Any:
 
 def main() -> None:
     twinkle.initialize("local")
-    seen = {
-        job.__name__: job() for job in (reference_flow, plain_lists, balanced, padding, failures, first_alone, brought)
-    }
+    seen = {job.__name__: job() for job in (reference_flow, plain_lists, balanced, padding, failures, first_alone, brought)}
     seen["mesh"] = repr(DeviceMesh.from_sizes(dp_size=8) == twinkle.runtime.current.device_mesh)  # type: ignore[attr-defined]
     twinkle.shutdown()
     sys.stdout.write(json.dumps({"rank": Platform.get_rank(), **seen}) + "\n")

@@ -90,7 +90,9 @@ def test_a_mesh_of_another_size_than_the_workers_is_refused_with_the_numbers() -
 
 def test_a_worker_knows_its_place_in_the_mesh_whatever_the_environment_says(staged: Any) -> None:
     found = staged.identity()
-    assert [one["axes"] for one in found] == [(dp, pp, tp, dp) for pp in range(2) for dp in range(2) for tp in range(2)]
+    assert [one["axes"] for one in found] == [
+        (dp, pp, tp, dp) for pp in range(2) for dp in range(2) for tp in range(2)
+    ]
     assert [one["rank"] for one in found] == [str(rank) for rank in range(8)]
     assert not any(one["torch"] for one in found)
 
@@ -114,9 +116,7 @@ def test_a_mapping_beside_the_rows_reaches_every_worker_whole(two: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "rows",
-    [[0, 1, 2, 3], (0, 1, 2, 3), range(4), np.arange(4), np.arange(8).reshape(4, 2)],
-    ids=lambda rows: type(rows).__name__,
+    "rows", [[0, 1, 2, 3], (0, 1, 2, 3), range(4), np.arange(4), np.arange(8).reshape(4, 2)], ids=lambda rows: type(rows).__name__
 )
 def test_every_kind_of_rows_is_cut_and_joined_in_its_own_type(two: Any, rows: Any) -> None:
     first, second = (found for found, *_ in two.rows_seen(rows))

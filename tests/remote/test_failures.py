@@ -122,7 +122,7 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     try:
-        with open(f"/proc/{pid}/stat") as stat:
+        with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123
             return stat.read().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from twinkle.remote.classes import remote_class as remote_class
     from twinkle.remote.classes import remote_function as remote_function
     from twinkle.remote.collectors import collect_tensor_dict as collect_tensor_dict
-    from twinkle.remote.counting import traffic as traffic
     from twinkle.remote.handle import Sharded as Sharded
     from twinkle.remote.handle import Zipped as Zipped
     from twinkle.remote.markers import Global as Global
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from twinkle.remote.setup import initialize as initialize
     from twinkle.remote.setup import shutdown as shutdown
     from twinkle.remote.shares import share as share
+    from twinkle.remote.counting import traffic as traffic
 
 _HOMES = {
     "Global": "markers",

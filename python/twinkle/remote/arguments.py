@@ -60,7 +60,9 @@ class Prepared:
         return [part for part in self.parts if not part.whole]
 
 
-def prepare(declaration: Declaration, args: tuple[Any, ...], kwargs: dict[str, Any], *, mine: bool = False) -> Prepared:
+def prepare(
+    declaration: Declaration, args: tuple[Any, ...], kwargs: dict[str, Any], *, mine: bool = False
+) -> Prepared:
     """Sorts the arguments of one call; refused where lengths differ or rows are not declared.
 
     With `mine` plain rows are those of this rank alone, of which there may be another number.
@@ -167,8 +169,7 @@ class _Collector:
             if len(value) == 1:
                 return self._leaf(value[0], path)[1]
             raise PlanError(
-                f"{self.declaration.name}: {name} is a list of {len(value)} handles; hand over one, or zip them",
-                argument=name,
+                f"{self.declaration.name}: {name} is a list of {len(value)} handles; hand over one, or zip them", argument=name
             )
         rows = count(value)
         if rows is not None:
@@ -182,9 +183,7 @@ class _Collector:
             argument=name,
         )
 
-    def _part(
-        self, name: str, kind: str, value: Any, rows: int, *, whole: bool = False, everybody: bool = False
-    ) -> Slot:
+    def _part(self, name: str, kind: str, value: Any, rows: int, *, whole: bool = False, everybody: bool = False) -> Slot:
         self.parts.append(Part(name, kind, value, rows, whole, everybody))
         return Slot(len(self.parts) - 1)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from twinkle.errors import PlacementError, PlanError
 from twinkle.remote.session import current_session
-from twinkle.remote.signature import declared
+from twinkle.remote.signature import Declaration, declared
 from twinkle.runtime import current
 
 if TYPE_CHECKING:
@@ -119,14 +119,10 @@ def remote_class(execute: str = "all") -> Callable[[_Class], _Class]:
         original = kind.__init__  # type: ignore[misc]
 
         @functools.wraps(original)
-        def init(
-            self: Any, *args: Any, remote_group: str | None = None, device_mesh: Any = None, **kwargs: Any
-        ) -> None:
+        def init(self: Any, *args: Any, remote_group: str | None = None, device_mesh: Any = None, **kwargs: Any) -> None:
             if getattr(self, "_twinkle_building", False):
                 # The constructor of a base class, called from one that is being built already.
-                original(
-                    self, *args, **kwargs, **_accepted(original, device_mesh=device_mesh, remote_group=remote_group)
-                )
+                original(self, *args, **kwargs, **_accepted(original, device_mesh=device_mesh, remote_group=remote_group))
                 return
             if type(self).__init__ is not init:
                 raise PlanError(
@@ -181,9 +177,7 @@ def _begin(
             own = mesh or session.device_mesh or DeviceMesh.from_sizes(dp_size=owner.workers)
         if first and given:
             kwargs = {**kwargs, **_accepted(getattr(type(self).__init__, "__twinkle_init__"), device_mesh=mesh)}  # noqa: B009
-        component = owner.component(
-            type(self), args, kwargs, own, first=first, given=given and not first, lazy=session.lazy_collect
-        )
+        component = owner.component(type(self), args, kwargs, own, first=first, given=given and not first, lazy=session.lazy_collect)
         _set(self, _COMPONENT, value=component)
         _set(self, "device_mesh", value=own)
         return

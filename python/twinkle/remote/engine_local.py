@@ -93,23 +93,13 @@ class _Call:
             return None if reply is None else unmarked(reply.rest)
         return self._collected(reply, failure, layout)
 
-    def _tried(
-        self, prepared: Prepared, values: list[Any], layout: Layout | None
-    ) -> tuple[Reply | None, Exception | None]:
+    def _tried(self, prepared: Prepared, values: list[Any], layout: Layout | None) -> tuple[Reply | None, Exception | None]:
         declaration = self.declaration
         shard = self.shard or 0
         reader = self.position in self.placement.holders(shard).tolist()
         plain = callable(declaration.collect) or declaration.collect == "none"
         request = Request(
-            "",
-            declaration.name,
-            (),
-            shard,
-            layout,
-            True if reader or plain else None,
-            0,
-            (),
-            declaration.verify_replicas,
+            "", declaration.name, (), shard, layout, True if reader or plain else None, 0, (), declaration.verify_replicas
         )
         method = getattr(type(self.component.instance), declaration.name.rpartition(".")[2]).__twinkle__[1]
         args, kwargs = filled(prepared.args, values), filled(prepared.kwargs, values)
@@ -254,11 +244,7 @@ class _Call:
             weights = [self._weight(layout, shard) for shard in range(self.placement.shards)]
         bare = [told[self.ranks[worker] if self.peers is not None else 0][1] for worker in found]
         return combined(
-            [reply.rest for reply in bare],
-            weights,
-            self.declaration,
-            lambda leaf: self._rows(leaf, bare, leaves, layout),
-            found,
+            [reply.rest for reply in bare], weights, self.declaration, lambda leaf: self._rows(leaf, bare, leaves, layout), found
         )
 
     def _rows(self, leaf: Leaf, bare: Sequence[Reply], leaves: Any, layout: Layout | None) -> Any:
@@ -299,9 +285,7 @@ class _Call:
                 about["rows"] = layout.rows(self.shard_of[worker]).tolist()
             if failure is not None:
                 raise call_error(self.declaration.name, about, failure) from failure
-            raise RemoteCallError(
-                f"{self.declaration.name} failed on rank {rank}: {text}", method=self.declaration.name, **about
-            )
+            raise RemoteCallError(f"{self.declaration.name} failed on rank {rank}: {text}", method=self.declaration.name, **about)
 
     def _compare(self, told: list[Any]) -> None:
         for shard in range(self.placement.shards):

@@ -17,13 +17,13 @@ from twinkle.plan import Layout, Placement, route
 from twinkle.platform import Platform
 from twinkle.remote import rows as row_tools
 from twinkle.remote.arguments import Part, Prepared, prepare
-from twinkle.remote.counting import traffic
 from twinkle.remote.handle import Sharded, Store, Zipped
 from twinkle.remote.handover import HandOver, Read, hand_over
 from twinkle.remote.pickling import packed
 from twinkle.remote.results import Leaf, combined
 from twinkle.remote.signature import Declaration
 from twinkle.remote.split import layout_of
+from twinkle.remote.counting import traffic
 from twinkle.remote.waiting import Deadline, Told, results_of
 from twinkle.remote.worker import Fill, Reply, Request
 
@@ -161,11 +161,7 @@ class _Call:
     @cached_property
     def readers(self) -> set[int]:
         """The workers whose results are collected."""
-        if (
-            callable(self.declaration.collect)
-            or self.declaration.collect == "none"
-            or self.declaration.collect_from == "all"
-        ):
+        if callable(self.declaration.collect) or self.declaration.collect == "none" or self.declaration.collect_from == "all":
             return set(self.target.workers)
         if self.keep and self.declaration.collect_from == "any":
             return {worker for those in self.target.holders for worker in those}
@@ -185,10 +181,7 @@ class _Call:
             shard = self.target.shard_of[worker]
             sources = _Sources(self.component, worker)
             prepared = self.prepared_each[at if len(self.prepared_each) > 1 else 0]
-            fills = tuple(
-                self._fill(part, index, worker, shard, plans, whole, sources)
-                for index, part in enumerate(prepared.parts)
-            )
+            fills = tuple(self._fill(part, index, worker, shard, plans, whole, sources) for index, part in enumerate(prepared.parts))
             request = Request(
                 self.component.name,
                 self.declaration.name.rpartition(".")[2],
@@ -202,9 +195,7 @@ class _Call:
             )
             template = templates[at if len(templates) > 1 else 0]
             references.append(
-                hosts[worker].call.remote(
-                    pickle.dumps(request), template, plain[shard] if plain else None, *sources.references
-                )
+                hosts[worker].call.remote(pickle.dumps(request), template, plain[shard] if plain else None, *sources.references)
             )
         replies: list[Reply] = results_of(references, self.deadline, self.declaration.name, told)
         traffic.moved_rows += sum(reply.received for reply in replies)
@@ -247,14 +238,7 @@ class _Call:
         return plans
 
     def _fill(
-        self,
-        part: Part,
-        index: int,
-        worker: int,
-        shard: int,
-        plans: dict[int, _Plan],
-        whole: dict[int, _Plan],
-        sources: _Sources,
+        self, part: Part, index: int, worker: int, shard: int, plans: dict[int, _Plan], whole: dict[int, _Plan], sources: _Sources
     ) -> Fill:
         if not part.whole and self.declaration.fan_out == "lead" and worker != min(self.target.members[shard]):
             return Fill(part.name, absent=True)
@@ -287,10 +271,7 @@ class _Call:
             found, weights = self.target.workers, [self._weight(self.target.shard_of[w]) for w in self.target.workers]
         else:
             shards = [shard for shard, those in enumerate(self.target.holders) if those]
-            found, weights = (
-                [self.target.holders[shard][0] for shard in shards],
-                [self._weight(shard) for shard in shards],
-            )
+            found, weights = [self.target.holders[shard][0] for shard in shards], [self._weight(shard) for shard in shards]
         rests = [replies[worker].rest for worker in found]
         return combined(rests, weights, self.declaration, lambda leaf: self._rows(leaf, replies, found), found)
 

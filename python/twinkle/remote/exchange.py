@@ -21,7 +21,7 @@ class Exchange:
     """All processes of the job; every method is called by all of them, in the same order."""
 
     def __init__(self) -> None:
-        from torch import distributed
+        import torch.distributed as distributed
 
         if not distributed.is_initialized():
             distributed.init_process_group("gloo")

@@ -51,20 +51,10 @@ class RayGroup:
     def check_alive(self, method: str) -> None:
         """Refuses what cannot be answered any more."""
         if self.closed:
-            raise RemoteCallError(
-                f"{method}: the workers of group {self.name!r} were shut down", method=method, group=self.name
-            )
+            raise RemoteCallError(f"{method}: the workers of group {self.name!r} were shut down", method=method, group=self.name)
 
     def component(
-        self,
-        kind: type,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        mesh: DeviceMesh,
-        *,
-        first: bool,
-        given: bool,
-        lazy: bool,
+        self, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: DeviceMesh, *, first: bool, given: bool, lazy: bool
     ) -> RayComponent:
         """Makes one component object on every worker, or on the first."""
         workers = 1 if first else self.workers
@@ -117,8 +107,7 @@ class RayGroup:
             shared |= {"HCCL_IF_BASE_PORT": str(first + _HCCL_BLOCK // 2), "HCCL_HOST_SOCKET_PORT_RANGE": ports}
             shared |= {"HCCL_NPU_SOCKET_PORT_RANGE": ports}
         references = [
-            host.prepare.remote({**worker.env, **shared}, self.seed)
-            for host, worker in zip(hosts, held.workers, strict=True)
+            host.prepare.remote({**worker.env, **shared}, self.seed) for host, worker in zip(hosts, held.workers, strict=True)
         ]
         results_of(references, Deadline(None), f"starting group {self.name!r}", self._told)
 

@@ -192,9 +192,7 @@ class Zipped(_RowsBase):
         numbers = [int(row) for row in rows]
         return Zipped(
             [
-                part.select(numbers)
-                if isinstance(part, _RowsBase)
-                else row_tools.take(part, [(r, r + 1) for r in numbers])
+                part.select(numbers) if isinstance(part, _RowsBase) else row_tools.take(part, [(r, r + 1) for r in numbers])
                 for part in self.parts
             ]
         )

@@ -44,9 +44,7 @@ def hand_over(source: Layout, target: Layout, members: Sequence[int]) -> HandOve
     for shard, count in enumerate(members):
         touched = {read[0] for read in reads[shard]} | {pad[0] for pad in pads[shard] if isinstance(pad, tuple)}
         whole += count * sum(stored[piece] for piece in touched)
-        needed += count * (
-            sum(stop - start for _, start, stop in reads[shard]) + sum(type(p) is tuple for p in pads[shard])
-        )
+        needed += count * (sum(stop - start for _, start, stop in reads[shard]) + sum(type(p) is tuple for p in pads[shard]))
     cut = whole > _WASTE * needed
     return HandOver(reads, pads, cut, needed if cut else whole)
 

@@ -98,12 +98,7 @@ def inventory(groups: Sequence[DeviceGroup]) -> tuple[list[Node], dict[str, str]
     for identity in ordered:
         resources = alive[identity]["Resources"]
         entries = [
-            Node(
-                f"{identity}{_MARK}{family.name}",
-                family.name,
-                [str(i) for i in range(count)],
-                int(resources.get("CPU", 0)),
-            )
+            Node(f"{identity}{_MARK}{family.name}", family.name, [str(i) for i in range(count)], int(resources.get("CPU", 0)))
             for family in (FAMILIES[name] for name in families)
             if (count := int(resources.get(family.resource, 0)))
         ]

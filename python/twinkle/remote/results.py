@@ -189,9 +189,7 @@ def _elementwise_max(first: Any, second: Any) -> Any:
 
 
 def _has_leaf(node: Any) -> bool:
-    return any(
-        isinstance(child, Leaf) or (trees.is_branch(child) and _has_leaf(child)) for _, child in trees.children(node)
-    )
+    return any(isinstance(child, Leaf) or (trees.is_branch(child) and _has_leaf(child)) for _, child in trees.children(node))
 
 
 def _at(path: trees.Path) -> str:

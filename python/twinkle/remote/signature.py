@@ -104,9 +104,7 @@ def declared(options: Mapping[str, Any]) -> Declaration:
         if option not in accepted:
             near = get_close_matches(option, accepted, 1)
             told = f", did you mean {near[0]}?" if near else ""
-            raise PlanError(
-                f"remote_function has no option {option!r}{told} It takes {_listed(accepted)}", option=option
-            )
+            raise PlanError(f"remote_function has no option {option!r}{told} It takes {_listed(accepted)}", option=option)
     for option, (words, function) in _WORDS.items():
         _check_word(option, options.get(option, words[0]), words, function=function)
     for option in ("allow_empty", "verify_replicas", "sync"):
@@ -135,9 +133,7 @@ def declared(options: Mapping[str, Any]) -> Declaration:
 
 def _check_together(made: Declaration) -> None:
     if made.rows is not None and not made.cuts:
-        raise PlanError(
-            f"rows={made.rows} needs dispatch='slice_dp' or 'slice'; dispatch={made.dispatch!r} cuts nothing"
-        )
+        raise PlanError(f"rows={made.rows} needs dispatch='slice_dp' or 'slice'; dispatch={made.dispatch!r} cuts nothing")
     if made.collect_from == "all" and made.collects_rows:
         raise PlanError(
             f"collect_from='all' returns every worker's result and never joins rows: use collect='none' with it, or "

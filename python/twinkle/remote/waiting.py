@@ -76,11 +76,7 @@ def call_error(method: str, told: dict[str, Any], error: BaseException) -> Remot
     cause = getattr(error, "cause", None) or error
     who = f"worker {told['worker']}"
     coordinates = ", ".join(f"{axis}={index}" for axis, index in (told.get("coordinates") or {}).items())
-    where = [
-        text
-        for text in (coordinates, f"node {told['node']}" if told.get("node") else "", told.get("rows_text"))
-        if text
-    ]
+    where = [text for text in (coordinates, f"node {told['node']}" if told.get("node") else "", told.get("rows_text")) if text]
     text = str(cause) or repr(cause)
     return RemoteCallError(
         f"{method} failed on {who} ({'; '.join(where)}): {type(cause).__name__}: {text}",
@@ -97,5 +93,5 @@ def _cancel(references: Sequence[Any]) -> None:
     for reference in references:
         try:
             ray.cancel(reference)
-        except Exception:
+        except Exception:  # noqa: BLE001, S110 - the call has ended meanwhile, or its worker has
             pass

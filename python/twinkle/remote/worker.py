@@ -173,12 +173,7 @@ class Host:
 
 
 def run(
-    instance: Any,
-    method: Any,
-    declaration: Declaration,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    request: Request,
+    instance: Any, method: Any, declaration: Declaration, args: tuple[Any, ...], kwargs: dict[str, Any], request: Request
 ) -> Reply:
     """Calls a method with its share set, and takes the rows out of its result."""
     before = set_share(None if request.layout is None else Share(request.layout, request.shard))
