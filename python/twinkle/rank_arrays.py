@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from twinkle._core import Mesh as CoreMesh
@@ -118,7 +119,7 @@ def _check_nested(values: Sequence[Any], what: str, limit: int, depth: int) -> i
         elif isinstance(value, range):
             count += _length(value)
         elif _is_number(value):
-            count += int(getattr(value, "size", 1)) if hasattr(value, "shape") else 1
+            count += prod(getattr(value, "shape", ()))
         else:
             raise RankError(f"{what} must be whole numbers, not {shown(value)}")
         _check_count(count, what, limit)
