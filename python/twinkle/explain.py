@@ -33,8 +33,13 @@ def explain(mesh: DeviceMesh, rank: int) -> str:
     except MeshError as refusal:
         rows = f"rows: {refusal}"
     for name in axes:
-        members = mesh.group_of(name, place)
-        lines.append(f"  {name:<{width}}  {mesh.index_in_group(name, place)} of {len(members)}: {folded(members)}")
+        index = mesh.index_in_group(name, place)
+        try:
+            members = mesh.group_of(name, place)
+            lines.append(f"  {name:<{width}}  {index} of {len(members)}: {folded(members)}")
+        except MeshError as refusal:
+            # Too many members that are not evenly spaced.
+            lines.append(f"  {name:<{width}}  {index}: {refusal}")
     lines.append(f"  {rows}")
     return "\n".join(lines)
 
