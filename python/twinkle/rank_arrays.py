@@ -65,6 +65,7 @@ def _read(values: Any, what: str, limit: int) -> NDArray[np.int64]:
     if not isinstance(values, (list, tuple, range)) and not _is_array(values):
         # NumPy would read any length that such a thing claims to have.
         values = list(islice(values, LIST_CAP + 1))
+        _check_count(len(values), what, LIST_CAP)
     if isinstance(values, range):
         _check_count(_length(values), what, limit)
     elif isinstance(values, (list, tuple)):
