@@ -41,7 +41,14 @@ def test_a_submesh_is_the_part_through_a_rank_in_the_order_asked(drawn: Drawn, d
 
 def test_a_submesh_keeps_device_type_and_sequence_parallel_and_drops_the_rest() -> None:
     mesh = DeviceMesh.from_sizes(
-        dp_size=4, pp_size=2, tp_size=2, ep_size=2, vpp_size=2, ulysses_size=2, sequence_parallel=True, device_type="npu"
+        dp_size=4,
+        pp_size=2,
+        tp_size=2,
+        ep_size=2,
+        vpp_size=2,
+        ulysses_size=2,
+        sequence_parallel=True,
+        device_type="npu",
     )
     sub = mesh.submesh(("tp", "pp"), 5)
     assert sub == DeviceMesh([[4, 12], [5, 13]], ("tp", "pp"), sequence_parallel=True, device_type="npu")
@@ -77,12 +84,14 @@ def test_permuting_back_undoes_a_permutation(drawn: tuple[Naive, list[str]]) -> 
     permuted = naive.mesh.permute(order)
     assert permuted == DeviceMesh(part(naive, tuple(order), 0), order, ulysses_size=naive.ulysses)
     assert permuted.permute(naive.names) == naive.mesh
-    assert [permuted.data_rank_of(rank) for rank in naive.ranks] == [naive.mesh.data_rank_of(rank) for rank in naive.ranks]
+    assert [permuted.data_rank_of(rank) for rank in naive.ranks] == [
+        naive.mesh.data_rank_of(rank) for rank in naive.ranks
+    ]
 
 
 @pytest.mark.parametrize("axes", [(), "dp", ("dp", "pp"), ("dp", "tp", "pp"), ("dp", "dp")])
 def test_a_permutation_names_every_axis_once(axes: Any) -> None:
-    with pytest.raises(AxisError, match="permute needs each of the axes|named twice"):
+    with pytest.raises(AxisError, match=r"permute needs each of the axes|named twice"):
         DeviceMesh.from_sizes(dp_size=2, tp_size=2).permute(axes)
 
 
@@ -143,7 +152,14 @@ def test_joint_groups_of_the_field_log_keep_the_order_asked() -> None:
 
 def test_merging_keeps_options_and_splitting_brings_them_back_into_force() -> None:
     mesh = DeviceMesh.from_sizes(
-        dp_size=2, fsdp_size=2, pp_size=2, tp_size=2, ulysses_size=2, vpp_size=2, sequence_parallel=True, device_type="cpu"
+        dp_size=2,
+        fsdp_size=2,
+        pp_size=2,
+        tp_size=2,
+        ulysses_size=2,
+        vpp_size=2,
+        sequence_parallel=True,
+        device_type="cpu",
     )
     view = mesh.flatten(("dp", "pp"), "outer")
     assert (view.ulysses_size, view.vpp_size, view.sequence_parallel, view.device_type) == (2, 2, True, "cpu")
@@ -224,7 +240,7 @@ def test_a_split_that_does_not_fit_is_refused(axis: Any, sizes: Any, words: str)
 def test_a_merged_axis_splits_into_nothing_but_its_parts() -> None:
     merged = DeviceMesh.from_axes({"dp": 2, "tp": 4}).flatten(("tp", "dp"), "x")
     for other in ({"dp": 2, "tp": 4}, {"tp": 2, "dp": 4}, {"x": 8}, {"a": 4, "b": 2}):
-        with pytest.raises(AxisError, match=r'splits into exactly these|multiply'):
+        with pytest.raises(AxisError, match=r"splits into exactly these|multiply"):
             merged.split("x", other)
     assert merged.split("x", {"tp": 4, "ddp": 2}) == DeviceMesh.from_axes({"dp": 2, "tp": 4})
 

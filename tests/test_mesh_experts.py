@@ -92,7 +92,9 @@ def test_the_fsdp_layout_spreads_experts_over_the_whole_world() -> None:
     experts = mesh.expert_mesh("fsdp")
     assert experts == DeviceMesh.from_axes({"ep": 4, "ep_fsdp": 2}, device_type="npu", sequence_parallel=True)
     assert mesh.ep_fsdp_size == experts.get_dim_size("ep_fsdp") == 2
-    assert DeviceMesh.from_axes({"tp": 4}, offset=9).expert_mesh("fsdp") == DeviceMesh([range(9, 13)], ("ep", "ep_fsdp"))
+    assert DeviceMesh.from_axes({"tp": 4}, offset=9).expert_mesh("fsdp") == DeviceMesh(
+        [range(9, 13)], ("ep", "ep_fsdp")
+    )
 
 
 @pytest.mark.parametrize("layout", ["megatron", "fsdp"])
@@ -125,7 +127,7 @@ def test_an_unknown_layout_is_refused(layout: Any) -> None:
 
 @pytest.mark.parametrize("order", ["ep-tp-cp-dp-pp", "tp-cp-dp-ep-pp", "tp-cp-dp-pp-ep"])
 def test_ep_in_an_order_string_is_not_ignored_silently(order: str) -> None:
-    sizes = {"tp_size": 2, "dp_size": 4, "pp_size": 2}
+    sizes: dict[str, Any] = {"tp_size": 2, "dp_size": 4, "pp_size": 2}
     with pytest.raises(AxisError, match="ep stands right before the first of dp and pp"):
         DeviceMesh.from_sizes(**sizes, ep_size=2, order=order)
     assert DeviceMesh.from_sizes(**sizes, order=order) == DeviceMesh.from_sizes(**sizes)

@@ -110,7 +110,9 @@ def test_nobody_outside_the_mesh_has_a_group() -> None:
     mesh = DeviceMesh([2, 3])
     assert mesh.index_in_group("dp", 0) is None
     for rank in (0, 4, -1, 2**80):
-        with pytest.raises(RankError, match=rf"rank {min(rank, 2**127 - 1)} is not in this mesh of 2 ranks between 2 and 3"):
+        with pytest.raises(
+            RankError, match=rf"rank {min(rank, 2**127 - 1)} is not in this mesh of 2 ranks between 2 and 3"
+        ):
             mesh.group_of("dp", rank)
 
 

@@ -98,7 +98,8 @@ def test_anything_with_an_index_is_a_rank(three: Any) -> None:
     assert three in mesh
     assert mesh.coord_of(three) == (1, 1)
     assert mesh.rank_at(three) == mesh.position_of(three) == 3
-    assert mesh.rank_of(dp=np.int8(1), tp=Indexed(1)) == 3
+    one: tuple[Any, Any] = np.int8(1), Indexed(1)
+    assert mesh.rank_of(dp=one[0], tp=one[1]) == 3
     assert list(mesh.group_of("tp", three)) == [2, 3]
     assert mesh.get_slice(three, global_rank=three) == slice(2, 3)
     assert mesh.coords_of([three]).tolist() == [[1, 1]]
@@ -119,7 +120,7 @@ def test_a_bool_a_float_and_a_text_are_no_rank(value: Any) -> None:
 def test_rank_of_may_leave_out_size_one_and_give_zero_for_undeclared_axes() -> None:
     mesh = DeviceMesh.from_sizes(dp_size=1, tp_size=4)
     assert mesh.rank_of(tp=2) == mesh.rank_of(tp=2, dp=0, pp=0, fsdp=0, sp=0) == 2
-    with pytest.raises(AxisError, match="axis \"tp\" has 4 indices, so its index must be given"):
+    with pytest.raises(AxisError, match='axis "tp" has 4 indices, so its index must be given'):
         mesh.rank_of(dp=0)
     with pytest.raises(RankError, match=r"pp=1 is not in 0\.\.1"):
         mesh.rank_of(tp=2, pp=1)

@@ -47,10 +47,15 @@ def test_ends_of_axes_are_ascending_ranks(naive: Naive) -> None:
     last = {axis: naive.size(axis) - 1 for axis in ("pp", "tp")}
     for place, rank in enumerate(naive.ranks):
         assert mesh.is_pp_first_rank(rank) == (naive.index("pp", place) == 0) == (rank in mesh.get_pp_first_ranks())
-        assert mesh.is_pp_last_rank(rank) == (naive.index("pp", place) == last["pp"]) == (rank in mesh.get_pp_last_ranks())
-        assert mesh.is_tp_last_rank(rank) == (naive.index("tp", place) == last["tp"]) == (rank in mesh.get_tp_last_ranks())
+        assert (
+            mesh.is_pp_last_rank(rank) == (naive.index("pp", place) == last["pp"]) == (rank in mesh.get_pp_last_ranks())
+        )
+        assert (
+            mesh.is_tp_last_rank(rank) == (naive.index("tp", place) == last["tp"]) == (rank in mesh.get_tp_last_ranks())
+        )
     outside = max(naive.ranks) + 1
-    assert not (mesh.is_pp_first_rank(outside) or mesh.is_pp_last_rank(outside) or mesh.is_tp_last_rank(outside))
+    ends = (mesh.is_pp_first_rank, mesh.is_pp_last_rank, mesh.is_tp_last_rank)
+    assert [ask(outside) for ask in ends] == [False] * 3
 
 
 def test_without_a_pp_axis_everybody_is_in_stage_zero_and_there_is_no_other() -> None:
@@ -78,7 +83,9 @@ def test_a_global_rank_outside_the_mesh_gets_nobodys_rows() -> None:
     assert mesh.get_slice(10, global_rank=3) == slice(5, 10)
 
 
-@pytest.mark.parametrize("given", [{"rank": 0, "data_rank": 0}, {"rank": 0, "global_rank": 0}, {"data_rank": 1, "global_rank": 1}])
+@pytest.mark.parametrize(
+    "given", [{"rank": 0, "data_rank": 0}, {"rank": 0, "global_rank": 0}, {"data_rank": 1, "global_rank": 1}]
+)
 def test_rows_are_asked_by_one_name_only(given: dict[str, int]) -> None:
     with pytest.raises(MeshError, match="give one of"):
         DeviceMesh.from_sizes(dp_size=2).get_slice(4, **given)
@@ -87,7 +94,11 @@ def test_rows_are_asked_by_one_name_only(given: dict[str, int]) -> None:
 @pytest.mark.parametrize("total", [-1, 2**63, -(2**90), True, 1.5, "8", None])
 def test_a_row_count_that_is_none_is_refused(total: Any) -> None:
     mesh = DeviceMesh.from_sizes(dp_size=2)
-    for ask in (mesh.slices, lambda total: mesh.get_slice(total, 0), lambda total: mesh.get_slice(total, global_rank=1)):
+    for ask in (
+        mesh.slices,
+        lambda total: mesh.get_slice(total, 0),
+        lambda total: mesh.get_slice(total, global_rank=1),
+    ):
         with pytest.raises(MeshError, match="total_length"):
             ask(total)
 
@@ -118,13 +129,13 @@ def test_a_mesh_of_experts_cuts_no_rows(axis: str) -> None:
     for ask in (
         lambda: view.data_world_size,
         lambda: view.data_rank_of(0),
-        lambda: view.data_ranks(),
+        view.data_ranks,
         lambda: view.slices(4),
         lambda: view.get_slice(4, 0),
         lambda: view.get_slice(4, global_rank=0),
-        lambda: view.get_collect_ranks(),
+        view.get_collect_ranks,
         lambda: view.get_data_rank_from_global_rank(0),
-        lambda: view.placement(),
+        view.placement,
         lambda: view.groups("data"),
     ):
         with pytest.raises(AxisError, match=f'declares "{axis}"'):

@@ -18,7 +18,8 @@ SIZES = ("fsdp", "pp", "dp", "cp", "tp")
 
 @given(st.dictionaries(st.sampled_from(SIZES), st.integers(1, 4)))
 def test_axes_stand_as_megatron_reads_them_backwards_with_dp_always(sizes: dict[str, int]) -> None:
-    mesh = DeviceMesh.from_sizes(**{f"{name}_size": size for name, size in sizes.items()})
+    given: dict[str, Any] = {f"{name}_size": size for name, size in sizes.items()}
+    mesh = DeviceMesh.from_sizes(**given)
     declared = [name for name in SIZES if name in sizes or name == "dp"]
     assert mesh.mesh_dim_names == tuple(declared)
     assert mesh.shape == tuple(sizes.get(name, 1) for name in declared)
@@ -39,7 +40,7 @@ def test_axes_stand_as_megatron_reads_them_backwards_with_dp_always(sizes: dict[
         ({}, {"dp": 1}),
     ],
 )
-def test_what_is_left_open_is_worked_out(sizes: dict[str, int], shape: dict[str, int]) -> None:
+def test_what_is_left_open_is_worked_out(sizes: dict[str, Any], shape: dict[str, int]) -> None:
     assert DeviceMesh.from_sizes(**sizes) == DeviceMesh.from_axes(shape)
 
 
@@ -70,7 +71,7 @@ def test_what_is_left_open_is_worked_out(sizes: dict[str, int], shape: dict[str,
         ({"dp_size": 4, "ep_fsdp_size": 0}, ("ep_fsdp_size is 0",)),
     ],
 )
-def test_sizes_that_do_not_fit_are_refused_with_every_number(sizes: dict[str, int], words: tuple[str, ...]) -> None:
+def test_sizes_that_do_not_fit_are_refused_with_every_number(sizes: dict[str, Any], words: tuple[str, ...]) -> None:
     with pytest.raises(MeshError) as refusal:
         DeviceMesh.from_sizes(**sizes)
     for word in words:
@@ -93,7 +94,7 @@ def test_a_size_of_another_kind_is_refused_by_name(name: str, value: Any) -> Non
         ({"world_size": 8, "dp_size": 2, "ep_size": 4}, "from_sizes(world_size=8, dp_size=8, ep_size=4)"),
     ],
 )
-def test_a_missing_factor_that_overlays_is_explained_by_the_call_that_works(sizes: dict[str, int], call: str) -> None:
+def test_a_missing_factor_that_overlays_is_explained_by_the_call_that_works(sizes: dict[str, Any], call: str) -> None:
     with pytest.raises(MeshError, match=r"overlay dp \* fsdp") as refusal:
         DeviceMesh.from_sizes(**sizes)
     assert call in str(refusal.value)
@@ -137,7 +138,7 @@ def test_an_open_ep_fsdp_reads_as_what_is_left_and_stays_open() -> None:
 @pytest.mark.parametrize("names", [*permutations(("dp", "pp", "tp"))])
 def test_an_order_is_names_outermost_first_or_a_string_fastest_first(names: tuple[str, ...]) -> None:
     sizes = {"dp": 2, "pp": 3, "tp": 4}
-    given = {f"{name}_size": size for name, size in sizes.items()}
+    given: dict[str, Any] = {f"{name}_size": size for name, size in sizes.items()}
     expected = DeviceMesh.from_axes({name: sizes[name] for name in names})
     assert DeviceMesh.from_sizes(**given, order=names) == expected
     assert DeviceMesh.from_sizes(**given, order=["cp", *names, "fsdp"]) == expected

@@ -127,7 +127,7 @@ def test_dataclass_tools_see_the_documented_fields() -> None:
     assert dataclasses.is_dataclass(DeviceMesh)
     assert [field.name for field in dataclasses.fields(DeviceMesh)] == list(FIELDS)
     table = np.arange(16).reshape(2, 4, 2)
-    given = {**FIELDS, "mesh": table, "mesh_dim_names": ("pp", "dp", "tp"), "ep_size": 2}
+    given: dict[str, Any] = {**FIELDS, "mesh": table, "mesh_dim_names": ("pp", "dp", "tp"), "ep_size": 2}
     mesh = DeviceMesh(**given)
     found = dataclasses.asdict(mesh)
     assert np.array_equal(found.pop("mesh"), table)
@@ -182,7 +182,9 @@ def test_data_that_describes_no_mesh_is_refused(change: dict[str, Any], words: s
         DeviceMesh.from_dict(data)
 
 
-@pytest.mark.parametrize("data", [None, 5, [], {}, {"axes": {"dp": 2}}, {"axes": {"dp": 2}, "strides": [1]}, [("axes", 1)]])
+@pytest.mark.parametrize(
+    "data", [None, 5, [], {}, {"axes": {"dp": 2}}, {"axes": {"dp": 2}, "strides": [1]}, [("axes", 1)]]
+)
 def test_other_things_describe_no_mesh(data: Any) -> None:
     with pytest.raises(MeshError, match="a described mesh"):
         DeviceMesh.from_dict(data)
