@@ -61,9 +61,9 @@ class DeviceMesh(WithTorch, Pictured):
     sequence_parallel: bool = OptionField(False)  # type: ignore[assignment]
     device_type: str | None = DeviceTypeField(None)  # type: ignore[assignment]
 
-    # The fields are views of the state, which has slots of its own: a misspelt option cannot be set. Type checkers take
-    # the fields for attributes without a slot.
     if not TYPE_CHECKING:
+        # The fields are views of the state, which has slots of its own: a misspelt option cannot be set. Type checkers
+        # would take a field that is in no slot for read-only.
         __slots__ = ()
 
     def __init__(  # noqa: PLR0917 - one per field
