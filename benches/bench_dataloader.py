@@ -111,7 +111,8 @@ def orders_of_twinkle() -> Iterator[Any]:
 
 def orders_of_torch() -> Iterator[Any]:
     """The same with torch."""
-    sampler: Any = DistributedSampler(Rows(), num_replicas=RANKS, rank=RANK, shuffle=True)
+    rows: Any = Rows()
+    sampler: Any = DistributedSampler(rows, num_replicas=RANKS, rank=RANK, shuffle=True)
     return iter(BatchSampler(sampler, BATCH // RANKS, drop_last=False))
 
 
