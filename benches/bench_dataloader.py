@@ -94,7 +94,7 @@ def bench_an_epoch(benchmark: BenchmarkFixture, side: str, rows: type[Rows]) -> 
     def epoch() -> int:
         return sum(1 for _ in begin())
 
-    steps = benchmark.pedantic(epoch, rounds=3 if benchmark.enabled else 1, iterations=1)
+    steps = benchmark.pedantic(epoch, rounds=5 if benchmark.enabled else 1, iterations=1)
     assert steps in (1953, 1954)
     if benchmark.stats is not None:
         benchmark.extra_info["batches per second"] = round(steps / benchmark.stats.stats.median)
@@ -111,7 +111,8 @@ def orders_of_twinkle() -> Iterator[Any]:
 
 def orders_of_torch() -> Iterator[Any]:
     """The same with torch."""
-    sampler: Any = DistributedSampler(Rows(), num_replicas=RANKS, rank=RANK, shuffle=True)
+    rows: Any = Rows()
+    sampler: Any = DistributedSampler(rows, num_replicas=RANKS, rank=RANK, shuffle=True)
     return iter(BatchSampler(sampler, BATCH // RANKS, drop_last=False))
 
 
@@ -120,7 +121,7 @@ def bench_the_order_of_an_epoch(benchmark: BenchmarkFixture, side: str) -> None:
     benchmark.group = "indices of one rank's epoch of 1,000,000 shuffled rows, 1,954 steps"
     benchmark.extra_info["side"] = side
     batches = orders_of_twinkle if side == "twinkle" else orders_of_torch
-    benchmark.pedantic(lambda: sum(1 for _ in batches()), rounds=3 if benchmark.enabled else 1, iterations=1)
+    benchmark.pedantic(lambda: sum(1 for _ in batches()), rounds=5 if benchmark.enabled else 1, iterations=1)
     tracemalloc.start()
     for _ in islice(batches(), 10):
         pass
@@ -152,7 +153,7 @@ def bench_the_first_batch_after_a_skip_in_accelerate(benchmark: BenchmarkFixture
         rows = next(islice(batches, SKIPPED // BATCH, None))
         return default_collate([data[row] for row in rows])
 
-    batch = benchmark.pedantic(resume, rounds=3 if benchmark.enabled else 1, iterations=1)
+    batch = benchmark.pedantic(resume, rounds=5 if benchmark.enabled else 1, iterations=1)
     assert batch["labels"].shape == (BATCH // RANKS,)
 
 

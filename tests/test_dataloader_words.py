@@ -236,17 +236,8 @@ NONSENSE = st.one_of(
     st.dictionaries(
         st.sampled_from(
             [
-                "batch_size",
-                "min_batch_size",
-                "shuffle",
-                "seed",
-                "tail",
-                "group",
-                "max_retries",
-                "max_bad",
-                "sampler",
-                "batch_sampler",
-                "device_mesh",
+                *("batch_size", "min_batch_size", "shuffle", "seed", "tail", "group", "max_retries", "max_bad"),
+                *("sampler", "batch_sampler", "device_mesh"),
             ]
         ),
         NONSENSE,

@@ -11,7 +11,7 @@ from twinkle.dataloader.cut import Cut, EvenGrid, dropped_words
 from twinkle.dataloader.place import Peers, mesh_of, place_of
 from twinkle.dataloader.reader import RowReader
 from twinkle.dataloader.repair import Limits
-from twinkle.dataloader.run import RowRun, Setting, StreamRun
+from twinkle.dataloader.run import RowRun, Setting, StreamRun, Tickets
 from twinkle.dataloader.seeds import hashed
 from twinkle.dataloader.source import (
     check_order,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from twinkle.dataloader.cut import Tail
     from twinkle.dataloader.run import Arrival
-    from twinkle.dataloader.tickets import Delivery, Ticket
+    from twinkle.dataloader.tickets import Delivery
     from twinkle.mesh import DeviceMesh
     from twinkle.plan import Layout
 
@@ -51,15 +51,6 @@ class Step(NamedTuple):
     batch: Any
     layout: Layout
     shard: int | None
-
-
-class _Tickets:
-    """The batch sampler that torch sees: the tickets of the iteration that is beginning."""
-
-    run: RowRun | StreamRun | None = None
-
-    def __iter__(self) -> Iterator[Ticket]:
-        return iter(()) if self.run is None else self.run.tickets()
 
 
 class DataLoader:
@@ -128,9 +119,10 @@ class DataLoader:
         self.max_bad = whole(max_bad, "max_bad", PlanError)
         self.max_retries = whole(max_retries, "max_retries", PlanError)
         self.batch_size = None if batch_size is None else whole(batch_size, "batch_size", PlanError, least=1)
-        self.min_batch_size = (
-            0 if min_batch_size is None else whole(min_batch_size, "min_batch_size", PlanError, least=1)
+        least = (
+            min_batch_size if min_batch_size is None else whole(min_batch_size, "min_batch_size", PlanError, least=1)
         )
+        self.min_batch_size = least or 0
         check_sizes(self.batch_size, self.min_batch_size, self.group)
         self.device_mesh = mesh_of(device_mesh)
         self._place = place_of(self.device_mesh)
@@ -146,9 +138,8 @@ class DataLoader:
         self._run: RowRun | StreamRun | None = None
         #: The layout of the batch that was delivered last.
         self.layout: Layout | None = None
-        self._tickets = _Tickets()
-        # Its own generator: beginning an epoch takes nothing from the global one, and worker seeds are those of the
-        # replicas.
+        self._tickets = Tickets()
+        # Its own: beginning an epoch takes nothing from the global generator, and replicas seed their workers alike.
         self._generator = torch.Generator()
         self._torch: TorchLoader[Any] = TorchLoader(
             self._reader,  # type: ignore[arg-type]
@@ -295,10 +286,9 @@ class DataLoader:
         """For each row of the batch delivered last, whether it is a pad: a copy that keeps all shares of one size."""
         if self.layout is None:
             return []
-        shards = range(self.layout.shards) if self._place.shard is None else [self._place.shard]
-        if self._place.shard is None:
-            return [False] * self.layout.n
-        return [pad for shard in shards for pad in self.layout.is_pad(shard).tolist()]
+        # A whole batch has no pads: they come when it is cut.
+        shard = self._place.shard
+        return [False] * self.layout.n if shard is None else self.layout.is_pad(shard).tolist()
 
     # The cursor.
 
