@@ -18,6 +18,8 @@ mod groups;
 mod large;
 #[path = "laws/oracle.rs"]
 mod oracle;
+#[path = "laws/orders.rs"]
+mod orders;
 #[path = "laws/rows.rs"]
 mod rows;
 #[path = "laws/sizes.rs"]

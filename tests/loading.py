@@ -44,8 +44,7 @@ def epoch_of(mesh: DeviceMesh | None, rank: int, dataset: Any, state: Any = None
     if state is not None:
         loader.load_state_dict(state)
     with rank_of(mesh, rank):
-        batches = list(loader)
-    return batches
+        return list(loader)
 
 
 def leads(mesh: DeviceMesh | None) -> list[int]:
@@ -83,6 +82,11 @@ def chunks(rows: Iterable[Any], size: int) -> list[list[Any]]:
     """The naive batches."""
     listed = list(rows)
     return [listed[start : start + size] for start in range(0, len(listed), size)]
+
+
+def flat(lists: Iterable[Iterable[Any]]) -> list[Any]:
+    """The rows of all batches."""
+    return [row for rows in lists for row in rows]
 
 
 class Counted:
@@ -145,4 +149,4 @@ class Stream(IterableDataset[int]):
 
 def mesh_of(**sizes: int) -> DeviceMesh:
     """A mesh from axis sizes, as `dp=2`."""
-    return DeviceMesh.from_sizes(**{f"{name}_size": size for name, size in sizes.items()})
+    return DeviceMesh.from_sizes(**{f"{name}_size": size for name, size in sizes.items()})  # type: ignore[arg-type]

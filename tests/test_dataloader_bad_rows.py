@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.loading import Faulty, chunks, epoch_of, leads, loader_of, mesh_of, rank_of
+from tests.loading import Faulty, chunks, epoch_of, flat, leads, loader_of, mesh_of, rank_of
 from twinkle.dataloader import DataLoader
 from twinkle.errors import PlanError
 
@@ -19,7 +19,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:row .* is bad or stands beside")
 
 
 def test_a_bad_row_ends_the_run_unless_some_are_allowed() -> None:
-    with pytest.raises(PlanError, match=r"row 5 at position 5 of epoch 0 is bad \(OSError: row 5 is torn\); max_bad=0") as caught:
+    with pytest.raises(
+        PlanError, match=r"row 5 at position 5 of epoch 0 is bad \(OSError: row 5 is torn\); max_bad=0"
+    ) as caught:
         epoch_of(None, 0, Faulty(8, raising=[5]), batch_size=4)
     assert (caught.value.row, caught.value.position, caught.value.epoch) == (5, 5, 0)
     assert isinstance(caught.value.__cause__, OSError)
@@ -72,7 +74,7 @@ def test_what_comes_instead_depends_on_no_resume_and_no_number_of_data_ranks() -
     options: dict[str, Any] = {"batch_size": 8, "shuffle": True, "max_bad": 9}
     alone = [sorted(step) for step in epoch_of(None, 0, data, **options)]
     parts = [epoch_of(mesh_of(dp=4), rank, data, **options) for rank in range(4)]
-    assert [sorted(sum(step, [])) for step in zip(*parts, strict=True)] == alone
+    assert [sorted(flat(step)) for step in zip(*parts, strict=True)] == alone
     state = {**loader_of(None, 0, data, **options).state_dict(), "next_row": 8}
     assert [sorted(step) for step in epoch_of(None, 0, data, state, **options)] == alone[1:]
 
@@ -80,10 +82,10 @@ def test_what_comes_instead_depends_on_no_resume_and_no_number_of_data_ranks() -
 def test_a_row_that_a_sampler_leaves_out_never_comes_in() -> None:
     # D43: rows of a held-out split leaked in.
     sampler = [0, 1, 2, 3]
-    rows = sum(epoch_of(None, 0, Faulty(20, raising=[2]), batch_size=2, sampler=sampler, max_bad=1), [])
+    rows = flat(epoch_of(None, 0, Faulty(20, raising=[2]), batch_size=2, sampler=sampler, max_bad=1))
     assert len(rows) == 4
     assert set(rows) <= {0, 1, 3}
-    rows = sum(epoch_of(None, 0, Faulty(20, raising=[2]), batch_sampler=[[0, 1], [2, 3]], max_bad=1), [])
+    rows = flat(epoch_of(None, 0, Faulty(20, raising=[2]), batch_sampler=[[0, 1], [2, 3]], max_bad=1))
     assert len(rows) == 4
     assert set(rows) <= {0, 1, 3}
 
@@ -127,7 +129,7 @@ def test_a_pair_with_a_bad_row_is_replaced_as_a_pair() -> None:
     loader = DataLoader(Faulty(12, raising=[5]), batch_size=4, group=2, shuffle=True, max_bad=1, collate_fn=list)
     rows = [pair for batch in loader for pair in chunks(batch, 2)]
     assert all(second == first + 1 and first % 2 == 0 for first, second in rows)
-    assert 4 not in sum(rows, [])
+    assert 4 not in flat(rows)
     assert [entry["row"] for entry in loader.state_dict()["replaced"]] == [4, 5]
 
 
@@ -152,14 +154,14 @@ def test_random_numbers_do_not_depend_on_whether_a_row_had_to_be_replaced() -> N
             drawn = float(torch.rand(()))
             return (super().__getitem__(row), drawn)
 
-    clean = sum(epoch_of(None, 0, Drawing(8), batch_size=4), [])
-    mended = sum(epoch_of(None, 0, Drawing(8, raising=[0]), batch_size=4, max_bad=1), [])
+    clean = flat(epoch_of(None, 0, Drawing(8), batch_size=4))
+    mended = flat(epoch_of(None, 0, Drawing(8, raising=[0]), batch_size=4, max_bad=1))
     assert [drawn for _, drawn in mended] == [drawn for _, drawn in clean]
 
 
 def test_a_row_that_fails_only_once_is_replaced_all_the_same_and_the_rest_is_read_again() -> None:
     class Flaky(Faulty):
-        seen: Counter[int] = Counter()
+        seen: ClassVar[Counter[int]] = Counter()
 
         def __getitem__(self, row: int) -> int:
             self.seen[row] += 1
@@ -189,7 +191,7 @@ def test_an_error_of_collate_is_its_own() -> None:
 
 def test_getitems_is_used_and_checked() -> None:
     class Many(Faulty):
-        calls: list[list[int]] = []
+        calls: ClassVar[list[list[int]]] = []
 
         def __getitems__(self, rows: list[int]) -> list[Any]:
             self.calls.append(rows)

@@ -11,7 +11,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.loading import Counted, Noisy, chunks, epoch_of, leads, loader_of, mesh_of, rank_of, state_after, steps_of
+from tests.loading import (
+    Counted,
+    Noisy,
+    chunks,
+    epoch_of,
+    flat,
+    leads,
+    loader_of,
+    mesh_of,
+    rank_of,
+    state_after,
+    steps_of,
+)
 from twinkle import DeviceMesh
 from twinkle._core import permuted
 from twinkle.dataloader import DataLoader
@@ -31,7 +43,7 @@ MESHES = [
 ]
 
 
-def kept(rows: int, batch: int, mesh: DeviceMesh | None, tail: str, least: int = 0, group: int = 1) -> int:
+def kept(rows: int, batch: int, mesh: DeviceMesh | None, tail: str, *, least: int, group: int) -> int:
     """How many rows the plain rule delivers in an epoch."""
     rest = rows % batch
     shards = 1 if mesh is None else mesh.data_world_size
@@ -65,7 +77,7 @@ def test_the_ranks_of_each_step_hold_exactly_the_batch(job: dict[str, Any], epoc
         order = [job["group"] * number + place for number in groups for place in range(job["group"])]
     else:
         order = list(range(rows))
-    end = kept(rows, job["batch_size"], mesh, job["tail"], job["min_batch_size"] or 0, job["group"])
+    end = kept(rows, job["batch_size"], mesh, job["tail"], least=job["min_batch_size"] or 0, group=job["group"])
     expected = chunks(order[:end], job["batch_size"])
     got: list[list[int]] = [[] for _ in expected]
     for rank in leads(mesh):
@@ -83,11 +95,26 @@ def test_the_ranks_of_each_step_hold_exactly_the_batch(job: dict[str, Any], epoc
 
 
 @given(jobs(), st.data())
-def test_a_resume_at_any_step_with_another_dp_size_continues_the_very_sequence(job: dict[str, Any], data: st.DataObject) -> None:
+def test_a_resume_at_any_step_with_another_dp_size_continues_the_very_sequence(
+    job: dict[str, Any], data: st.DataObject
+) -> None:
     job["tail"] = data.draw(st.sampled_from(["drop", "pad"]))
     mesh, options = job.pop("mesh"), {name: value for name, value in job.items() if name != "dataset"}
-    other = data.draw(st.sampled_from([mesh for mesh in [None, *MESHES] if mesh is None or mesh.data_world_size * job["group"] <= job["batch_size"]]))
-    whole = [steps_of(mesh, job["dataset"], {**loader_of(mesh, leads(mesh)[0], **job).state_dict(), "epoch": epoch}, **options) for epoch in range(3)]
+    other = data.draw(
+        st.sampled_from(
+            [
+                mesh
+                for mesh in [None, *MESHES]
+                if mesh is None or mesh.data_world_size * job["group"] <= job["batch_size"]
+            ]
+        )
+    )
+    whole = [
+        steps_of(
+            mesh, job["dataset"], {**loader_of(mesh, leads(mesh)[0], **job).state_dict(), "epoch": epoch}, **options
+        )
+        for epoch in range(3)
+    ]
     if job["tail"] == "pad":
         whole = [chunks(dict.fromkeys(row for step in epoch for row in step), job["batch_size"]) for epoch in whole]
     sequence = [step for epoch in whole for step in epoch]
@@ -97,7 +124,9 @@ def test_a_resume_at_any_step_with_another_dp_size_continues_the_very_sequence(j
     state = state_after(mesh, job["dataset"], cut, **options)
     assert state["epoch"] * len(whole[0]) + -(-state["next_row"] // job["batch_size"]) == cut
     rest = steps_of(other, job["dataset"], state, **options)
-    assert [sorted(set(step)) for step in rest] == [sorted(step) for step in sequence[cut : (cut // len(whole[0]) + 1) * len(whole[0])]]
+    assert [sorted(set(step)) for step in rest] == [
+        sorted(step) for step in sequence[cut : (cut // len(whole[0]) + 1) * len(whole[0])]
+    ]
 
 
 @pytest.mark.parametrize("mesh", MESHES, ids=repr)
@@ -136,7 +165,7 @@ def test_two_epochs_differ_and_two_runs_do_not() -> None:
     loader = DataLoader(range(100), batch_size=10, shuffle=True, collate_fn=list)
     first, second = list(loader), list(loader)
     assert first != second
-    assert sorted(sum(first, [])) == sorted(sum(second, [])) == list(range(100))
+    assert sorted(flat(first)) == sorted(flat(second)) == list(range(100))
     again = DataLoader(range(100), batch_size=10, shuffle=True, collate_fn=list)
     again.set_epoch(1)
     assert list(again) == second
@@ -180,7 +209,11 @@ def test_only_the_first_epoch_skips() -> None:
     # D40.
     loader = DataLoader(range(8), batch_size=4, collate_fn=list)
     loader.skip_consumed_samples(4)
-    assert [list(loader) for _ in range(3)] == [[[4, 5, 6, 7]], [[0, 1, 2, 3], [4, 5, 6, 7]], [[0, 1, 2, 3], [4, 5, 6, 7]]]
+    assert [list(loader) for _ in range(3)] == [
+        [[4, 5, 6, 7]],
+        [[0, 1, 2, 3], [4, 5, 6, 7]],
+        [[0, 1, 2, 3], [4, 5, 6, 7]],
+    ]
 
 
 def test_the_cursor_counts_rows_and_not_batches() -> None:
@@ -258,7 +291,9 @@ def test_a_dropped_tail_leaves_the_order_as_it_was() -> None:
     assert steps_of(mesh, range(10), batch_size=6, shuffle=True, tail="drop") == [order[:6]]
 
 
-@pytest.mark.parametrize(("rows", "batch", "skip", "steps"), [(9, 4, 0, 2), (16, 4, 8, 2), (10, 4, 3, 2), (10, 8, 8, 1)])
+@pytest.mark.parametrize(
+    ("rows", "batch", "skip", "steps"), [(9, 4, 0, 2), (16, 4, 8, 2), (10, 4, 3, 2), (10, 8, 8, 1)]
+)
 def test_len_is_what_is_yielded(rows: int, batch: int, skip: int, steps: int) -> None:
     # D50, B38: 9 rows, batch 4, dp2 yield 2 batches, and so does a skip of 8 of 16.
     loader = loader_of(mesh_of(dp=2), 0, range(rows), batch_size=batch)
@@ -313,7 +348,9 @@ def test_context_and_tensor_peers_are_replicas() -> None:
 
     seeds = [epoch_of(mesh_of(cp=2, dp=2), rank, Seeds(4), batch_size=4, num_workers=1) for rank in range(4)]
     assert seeds[0] == seeds[1] != seeds[2] == seeds[3]
-    assert [epoch_of(mesh_of(tp=2), rank, range(8), batch_size=4) for rank in range(2)] == [[[0, 1, 2, 3], [4, 5, 6, 7]]] * 2
+    assert [epoch_of(mesh_of(tp=2), rank, range(8), batch_size=4) for rank in range(2)] == [
+        [[0, 1, 2, 3], [4, 5, 6, 7]]
+    ] * 2
     eight = [epoch_of(mesh_of(dp=2, cp=4), rank, range(8), batch_size=8) for rank in range(8)]
     assert eight == [[[0, 1, 2, 3]]] * 4 + [[[4, 5, 6, 7]]] * 4
 
@@ -325,7 +362,12 @@ def test_seeds_of_batches_do_not_collide_between_ranks_and_workers() -> None:
             return torch.initial_seed()
 
     mesh = mesh_of(dp=4)
-    seeds = [seed for rank in range(4) for batch in epoch_of(mesh, rank, Seeds(64), batch_size=4, num_workers=2) for seed in batch]
+    seeds = [
+        seed
+        for rank in range(4)
+        for batch in epoch_of(mesh, rank, Seeds(64), batch_size=4, num_workers=2)
+        for seed in batch
+    ]
     assert len(set(seeds)) == len(seeds) == 64
 
 
@@ -352,7 +394,10 @@ def test_steps_say_where_a_batch_belongs() -> None:
 def test_a_batch_sampler_is_cut_batch_by_batch(rows: int, batch: int, skip: int, data: st.DataObject) -> None:
     mesh = data.draw(st.sampled_from([None, mesh_of(dp=1, tp=2), *([mesh_of(dp=2)] if batch > 1 else [])]))
     given_batches = torch.utils.data.BatchSampler(range(rows), batch, drop_last=False)
-    state = {**loader_of(mesh, 0, range(rows), batch_sampler=given_batches, tail="pad").state_dict(), "next_row": min(skip, rows)}
+    state = {
+        **loader_of(mesh, 0, range(rows), batch_sampler=given_batches, tail="pad").state_dict(),
+        "next_row": min(skip, rows),
+    }
     got = steps_of(mesh, range(rows), state, batch_sampler=given_batches, tail="pad")
     assert [sorted(set(step)) for step in got] == chunks(range(min(skip, rows), rows), batch)
     even = steps_of(mesh, range(rows), batch_size=batch, tail="pad")
@@ -372,7 +417,7 @@ def test_a_sampler_that_draws_gives_one_order_to_all_ranks_and_another_in_the_ne
     first = steps_of(mesh_of(dp=2), range(12), batch_size=4, sampler=sampler)
     torch.manual_seed(2)
     assert steps_of(mesh_of(dp=2), range(12), batch_size=4, sampler=sampler) == first
-    assert sorted(sum(first, [])) == list(range(12))
+    assert sorted(flat(first)) == list(range(12))
     loader = DataLoader(range(12), batch_size=4, sampler=sampler, collate_fn=list)
     assert list(loader) == first
     assert list(loader) != first
@@ -387,7 +432,7 @@ def test_a_sampler_with_its_own_generator_is_resumed_exactly() -> None:
     plain = torch.utils.data.RandomSampler(range(12), generator=torch.Generator().manual_seed(5))
     whole, half = loader(), loader()
     first, second = list(whole), list(whole)
-    assert sum(first, []) == list(plain)
+    assert flat(first) == list(plain)
     assert first != second
     list(half)
     batches = iter(half)

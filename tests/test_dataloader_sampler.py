@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
-from tests.loading import chunks, mesh_of, rank_of, steps_of
+from tests.loading import chunks, flat, mesh_of, rank_of, steps_of
 from twinkle.dataloader import DeviceMeshSampler
 from twinkle.errors import MeshError, PlanError, RankError
 
@@ -42,7 +42,7 @@ def test_it_cuts_as_the_loader_does(rows: int, batch: int, skip: int, least: int
     parts = [passes(mesh, rank, batches, min_batch_size=least, skip_samples=skip)[0] for rank in range(4)]
     start = min(skip, rows)
     naive = steps_of(mesh, range(start, rows), batch_size=batch, min_batch_size=least)
-    assert [sum(step, []) for step in zip(*parts, strict=True)] == naive
+    assert [flat(step) for step in zip(*parts, strict=True)] == naive
 
 
 def test_a_skip_inside_a_batch_regroups_and_does_not_end_the_epoch() -> None:
@@ -93,7 +93,7 @@ def test_replicas_get_the_same_rows() -> None:
 def test_torchs_loader_takes_it_as_a_batch_sampler() -> None:
     with rank_of(mesh_of(dp=2), 1):
         sampler = DeviceMeshSampler(chunks(range(8), 4), mesh_of(dp=2))
-        loader = DataLoader(range(8), batch_sampler=sampler)  # type: ignore[arg-type]
+        loader: DataLoader[Any] = DataLoader(range(8), batch_sampler=sampler)  # type: ignore[arg-type]
         assert len(loader) == 2
         assert [batch.tolist() for batch in loader] == [[2, 3], [6, 7]]
 
@@ -119,15 +119,18 @@ def test_a_batch_without_a_length_has_none() -> None:
 def test_what_it_refuses() -> None:
     with pytest.raises(PlanError, match=r"2 rows over 4 data shards: shards \[2, 3\] would be empty"):
         passes(mesh_of(dp=4), 0, [[0, 1], [2, 3]])
-    with pytest.raises(PlanError, match=r"3 rows over 4 data shards: shards \[3\] would be empty"):
-        with rank_of(mesh_of(dp=4), 0):
-            list(DeviceMeshSampler([[0, 1, 2, 3], [4, 5, 6], [7, 8, 9, 10]], mesh_of(dp=4)))
-    with pytest.raises(RankError, match=r"this process is rank 5, which is not one of the 2 places of"):
-        with rank_of(mesh_of(dp=8), 5):
-            DeviceMeshSampler([[0]], mesh_of(dp=2))
-    with pytest.raises(MeshError, match="this is a job of 4 processes"):
-        with rank_of(mesh_of(dp=4), 0):
-            DeviceMeshSampler([[0]], None)
+    with (
+        rank_of(mesh_of(dp=4), 0),
+        pytest.raises(PlanError, match=r"3 rows over 4 data shards: shards \[3\] would be empty"),
+    ):
+        list(DeviceMeshSampler([[0, 1, 2, 3], [4, 5, 6], [7, 8, 9, 10]], mesh_of(dp=4)))
+    with (
+        rank_of(mesh_of(dp=8), 5),
+        pytest.raises(RankError, match=r"this process is rank 5, which is not one of the 2 places of"),
+    ):
+        DeviceMeshSampler([[0]], mesh_of(dp=2))
+    with pytest.raises(MeshError, match="this is a job of 4 processes"), rank_of(mesh_of(dp=4), 0):
+        DeviceMeshSampler([[0]], None)
     with pytest.raises(PlanError, match="min_batch_size must be an integer >= 1, not 0"):
         DeviceMeshSampler([[0]], None, min_batch_size=0)
     with pytest.raises(PlanError, match="skip_samples must be an integer >= 0, not -1"):

@@ -6,12 +6,11 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import IterableDataset, get_worker_info
 
-from tests.loading import Stream, chunks, epoch_of, leads, loader_of, mesh_of, rank_of, state_after, steps_of
+from tests.loading import Stream, chunks, epoch_of, flat, leads, loader_of, mesh_of, rank_of, state_after, steps_of
+from tests.sources import ByWorker, Drawing, Dying, InShards, Sized, Spotted, Spotty
 from twinkle.dataloader import DataLoader
 from twinkle.errors import PlanError
 
@@ -24,95 +23,16 @@ pytestmark = [
 ]
 
 
-class Dying(Stream):
-    """A generator that raises at row 5, and would then look like the end of the data."""
-
-    def __iter__(self) -> Iterator[int]:
-        for row in range(self.rows):
-            if row == 5:
-                raise OSError("row 5 is torn")
-            yield row
-
-
-class Spotty(Stream):
-    """An iterator that goes on after an error, and gives None now and then."""
-
-    def __iter__(self) -> Iterator[int]:
-        return _Rows(self.rows)  # type: ignore[return-value]
-
-
-class _Rows:
-    def __init__(self, rows: int) -> None:
-        self.rows, self.at = rows, -1
-
-    def __iter__(self) -> _Rows:
-        return self
-
-    def __next__(self) -> int | None:
-        self.at += 1
-        if self.at >= self.rows:
-            raise StopIteration
-        if self.at == 5:
-            raise OSError("row 5 is torn")
-        return None if self.at == 10 else self.at
-
-
-class ByWorker(Stream):
-    """A source that shares its rows out among the torch workers, as the manual says."""
-
-    def __iter__(self) -> Iterator[int]:
-        info = get_worker_info()
-        first, step = (0, 1) if info is None else (info.id, info.num_workers)
-        yield from range(first, self.rows, step)
-
-
-class Drawing(Stream):
-    """A source that shuffles and augments with the global generators."""
-
-    def __iter__(self) -> Iterator[Any]:
-        order = torch.randperm(self.rows).tolist()
-        for row in order:
-            yield row, float(torch.rand(()))
-
-
-class InShards(IterableDataset[int]):
-    """A source in shards of its own, which says which rows were read of it."""
-
-    def __init__(self, sizes: list[int], first: int = 0, read: list[int] | None = None) -> None:
-        self.sizes, self.first = sizes, first
-        self.read: list[int] = [] if read is None else read
-
-    @property
-    def num_shards(self) -> int:
-        return len(self.sizes)
-
-    def shard(self, *, num_shards: int, index: int) -> InShards:
-        each = len(self.sizes) // num_shards
-        first = self.first + sum(self.sizes[: index * each])
-        return InShards(self.sizes[index * each : (index + 1) * each], first, self.read)
-
-    def __iter__(self) -> Iterator[int]:
-        for row in range(self.first, self.first + sum(self.sizes)):
-            self.read.append(row)
-            yield row
-
-
-class Sized(Stream):
-    """A stream that says how long it is, truly or not."""
-
-    def __init__(self, rows: int, said: int) -> None:
-        super().__init__(rows)
-        self.said = said
-
-    def __len__(self) -> int:
-        return self.said
-
-
 @given(st.integers(0, 30), st.integers(4, 9), st.sampled_from(["keep", "drop", "pad"]), st.integers(0, 12))
 def test_a_stream_is_cut_as_rows_are(rows: int, batch: int, tail: str, skip: int) -> None:
     mesh = mesh_of(dp=4)
     options: dict[str, Any] = {"batch_size": batch, "tail": tail}
-    same = steps_of(mesh, range(max(rows, skip)), {**loader_of(mesh, 0, range(max(rows, skip)), **options).state_dict(), "next_row": skip}, **options)
+    same = steps_of(
+        mesh,
+        range(max(rows, skip)),
+        {**loader_of(mesh, 0, range(max(rows, skip)), **options).state_dict(), "next_row": skip},
+        **options,
+    )
     state = {**loader_of(mesh, 0, Stream(rows), **options).state_dict(), "next_row": skip}
     assert steps_of(mesh, Stream(rows), state, **options) == (same if rows > skip else [])
 
@@ -123,7 +43,7 @@ def test_a_stream_does_not_depend_on_the_number_of_workers(source: type[Stream],
     # D47; and a source that cuts itself by worker is not cut twice.
     options: dict[str, Any] = {"batch_size": 4}
     alone = steps_of(mesh_of(dp=2), source(22), **options)
-    assert len(sum(alone, [])) == 22
+    assert len(flat(alone)) == 22
     assert steps_of(mesh_of(dp=2), source(22), num_workers=workers, **options) == alone
     state = state_after(mesh_of(dp=2), source(22), 3, num_workers=workers, **options)
     assert steps_of(None, source(22), state, **options) == alone[3:]
@@ -132,7 +52,7 @@ def test_a_stream_does_not_depend_on_the_number_of_workers(source: type[Stream],
 def test_the_next_epoch_of_a_stream_begins_it_anew_with_other_random_numbers() -> None:
     loader = DataLoader(Drawing(10), batch_size=5, collate_fn=list, num_workers=1, persistent_workers=True)
     first, second = list(loader), list(loader)
-    assert sorted(row for row, _ in sum(first, [])) == sorted(row for row, _ in sum(second, [])) == list(range(10))
+    assert sorted(row for row, _ in flat(first)) == sorted(row for row, _ in flat(second)) == list(range(10))
     assert first != second
     assert loader.epoch == 2
     again = DataLoader(Drawing(10), batch_size=5, collate_fn=list)
@@ -157,7 +77,7 @@ def test_a_dead_generator_is_an_error_and_not_an_end(workers: int, max_bad: int)
 
 
 def test_an_iterator_that_ends_right_after_an_error_is_dead_too() -> None:
-    class Rows(_Rows):
+    class Rows(Spotted):
         def __next__(self) -> int:
             self.at += 1
             if self.at == 3:
@@ -191,7 +111,7 @@ def test_bad_rows_of_a_stream_are_replaced_within_their_share() -> None:
 
 
 def test_a_share_without_a_good_row_cannot_be_mended() -> None:
-    with pytest.raises(PlanError, match="row 5 of the stream .* so is every row of its share"):
+    with pytest.raises(PlanError, match=r"row 5 of the stream .* so is every row of its share"):
         epoch_of(mesh_of(dp=4), 1, Spotty(16), batch_size=4, max_bad=2)
 
 
@@ -256,7 +176,10 @@ def test_a_plain_iterable_is_a_stream_and_an_iterator_is_refused() -> None:
 
 @pytest.mark.parametrize("option", [{"shuffle": True}, {"sampler": [0]}])
 def test_a_stream_comes_in_its_own_order(option: dict[str, Any]) -> None:
-    with pytest.raises(PlanError, match=f"a Stream is a stream, which comes in its own order; leave out .{re.escape(str(list(option))[1:])}"):
+    with pytest.raises(
+        PlanError,
+        match=f"a Stream is a stream, which comes in its own order; leave out .{re.escape(str(list(option))[1:])}",
+    ):
         DataLoader(Stream(4), batch_size=2, **option)
 
 
@@ -275,7 +198,7 @@ def test_datasets_of_hugging_face() -> None:
     for workers in (0, 2):
         steps = [[row["x"] for row in step] for step in steps_of(mesh, stream, batch_size=8, num_workers=workers)]
         assert steps == [[0, 1, 6, 7, 12, 13, 18, 19], [2, 3, 8, 9, 14, 15, 20, 21], [4, 5, 10, 11, 16, 17, 22, 23]]
-    assert [row["x"] for row in sum(epoch_of(None, 0, stream, batch_size=8, num_workers=2), [])] == list(range(24))
+    assert [row["x"] for row in flat(epoch_of(None, 0, stream, batch_size=8, num_workers=2))] == list(range(24))
 
     shuffled = table.to_iterable_dataset(num_shards=4).shuffle(seed=3, buffer_size=10)
     loader = DataLoader(shuffled, batch_size=8, collate_fn=list)
@@ -291,5 +214,7 @@ def test_a_source_that_its_owner_has_split_is_not_split_again() -> None:
     half = split_dataset_by_node(Dataset.from_dict({"x": list(range(8))}).to_iterable_dataset(2), rank=1, world_size=2)
     with pytest.raises(PlanError, match=r"split by its owner for rank 1 of 2, but this process is data rank 0 of 2"):
         loader_of(mesh_of(dp=2), 0, half, batch_size=4)
-    with pytest.raises(PlanError, match=r"split over 2 data ranks, which can end together only when torch.distributed is"):
+    with pytest.raises(
+        PlanError, match=r"split over 2 data ranks, which can end together only when torch.distributed is"
+    ):
         epoch_of(mesh_of(dp=2), 1, half, batch_size=4)

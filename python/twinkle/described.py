@@ -63,7 +63,7 @@ def _core_described(data: Mapping[str, Any]) -> tuple[CoreMesh, str | None]:
     if unknown or "axes" not in data or table == equation or equation != ("offset" in data):
         raise MeshError(
             f"a described mesh has 'axes', either 'ranks' or 'offset' and 'strides', and options {list(_SIZES)}; "
-            f"found {[shown(key) for key in islice(data, _ENTRY_LIMIT)]}"
+            f"found {', '.join(shown(key) for key in islice(data, len(_KEYS + _SIZES)))}"
         )
     options = {name: data[name] for name in _SIZES if name in data}
     axes = [(name, _number(size, name)) for name, size in islice(dict(data["axes"]).items(), _ENTRY_LIMIT)]
@@ -80,9 +80,9 @@ def _core_described(data: Mapping[str, Any]) -> tuple[CoreMesh, str | None]:
         strides = [_number(stride, "a stride", least=-(2**63)) for stride in islice(data["strides"], _ENTRY_LIMIT)]
         core = CoreMesh.from_entries(entries, _number(data["offset"], "offset"), strides, None, options)
         if core.strides != tuple(strides):
-            raise MeshError(f"'strides' are {strides}, but those of the axes {axes} are {core.strides}")
+            raise MeshError(f"'strides' are {strides}, but those of the axes {shown(axes)} are {core.strides}")
     if list(zip(core.names, core.shape, strict=True)) != axes:
-        raise MeshError(f"'axes' {axes} and 'merged' {data.get('merged')} disagree")
+        raise MeshError(f"'axes' {shown(axes)} and 'merged' {shown(data.get('merged'))} disagree")
     device_type: str | None = data.get("device_type")
     return core, device_type
 

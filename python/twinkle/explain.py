@@ -24,18 +24,23 @@ def explain(mesh: DeviceMesh, rank: int) -> str:
     lines = [f"rank {place} of {mesh!r}", f"  position {mesh.position_of(place)}, {words}"]
     width = max(len(name) for name in (*coordinates, "ulysses"))
     axes = list(coordinates)
-    if (mesh.ulysses_size or 1) > 1:
-        axes.append("ulysses")
-    for name in axes:
-        members = mesh.group_of(name, place)
-        lines.append(f"  {name:<{width}}  {mesh.index_in_group(name, place)} of {len(members)}: {folded(members)}")
     try:
         data_rank = mesh.data_rank_of(place)
         collected = mesh._core.representative(data_rank)
         own = "this rank" if collected == place else f"rank {collected}"
-        lines.append(f"  data rank {data_rank} of {mesh.data_world_size}, collected from {own}")
+        rows = f"data rank {data_rank} of {mesh.data_world_size}, collected from {own}"
+        axes += ["ulysses"] if (mesh.ulysses_size or 1) > 1 else []
     except MeshError as refusal:
-        lines.append(f"  rows: {refusal}")
+        rows = f"rows: {refusal}"
+    for name in axes:
+        index = mesh.index_in_group(name, place)
+        try:
+            members = mesh.group_of(name, place)
+            lines.append(f"  {name:<{width}}  {index} of {len(members)}: {folded(members)}")
+        except MeshError as refusal:
+            # Too many members that are not evenly spaced.
+            lines.append(f"  {name:<{width}}  {index}: {refusal}")
+    lines.append(f"  {rows}")
     return "\n".join(lines)
 
 

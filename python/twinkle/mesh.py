@@ -13,6 +13,7 @@ from twinkle._core import Mesh as CoreMesh
 from twinkle.axis_arguments import axis_name, axis_sizes
 from twinkle.errors import MeshError
 from twinkle.mesh_state import AxisSize, DeviceTypeField, NamesField, OptionField, RanksField
+from twinkle.pictured import Pictured
 from twinkle.platform.checks import LIST_CAP, shown
 from twinkle.platform.families import device_type_of
 from twinkle.rank_arrays import core_of, flat_ranks
@@ -30,7 +31,7 @@ __all__ = ["DeviceMesh"]
 
 
 @dataclass(init=False, repr=False, eq=False)
-class DeviceMesh(WithTorch):
+class DeviceMesh(WithTorch, Pictured):
     """How the processes of a job are arranged along named axes.
 
     `mesh` is an array of ranks, one dimension per name, outermost first: any distinct ranks below 2**63 in any order.
@@ -60,8 +61,10 @@ class DeviceMesh(WithTorch):
     sequence_parallel: bool = OptionField(False)  # type: ignore[assignment]
     device_type: str | None = DeviceTypeField(None)  # type: ignore[assignment]
 
-    # The fields are views of the state, which has slots of its own: a misspelt option cannot be set.
-    __slots__ = ()
+    if not TYPE_CHECKING:
+        # The fields are views of the state, which has slots of its own: a misspelt option cannot be set. Type checkers
+        # would take a field that is in no slot for read-only.
+        __slots__ = ()
 
     def __init__(  # noqa: PLR0917 - one per field
         self,
@@ -372,34 +375,6 @@ class DeviceMesh(WithTorch):
     def _is_at_end(self, name: str, rank: int | None, *, last: bool) -> bool:
         ranks = self._own_ranks() if rank is None else (rank,)
         return bool(ranks) and all(self._core.is_at_end(name, own, last) for own in ranks)
-
-    def explain(self, rank: int) -> str:
-        """A few lines with everything about one rank: coordinates, groups, rows. RankError outside the mesh."""
-        from twinkle.explain import explain
-
-        return explain(self, rank)
-
-    # Pictures.
-
-    def to_svg(
-        self,
-        *,
-        color_by: str | None = None,
-        nproc_per_node: int | None = None,
-        limit: int = 1024,
-        dark: bool = False,
-    ) -> str:
-        """A picture of the mesh as an SVG text: its ranks in a grid, boxed by pipeline stage and, when told, by node.
-
-        `color_by` is an axis, or `'data'` for the data rank; left out it is tp, or the innermost axis. Rank r is on
-        node `r // nproc_per_node`. Beyond about `limit` ranks the picture counts those it leaves out.
-        """
-        from twinkle.show.svg import to_svg
-
-        return to_svg(self, color_by=color_by, nproc_per_node=nproc_per_node, limit=limit, dark=dark)
-
-    def _repr_html_(self) -> str:
-        return f'<div style="overflow-x:auto">{self.to_svg()}</div>'
 
     # Derived meshes.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from twinkle._core import Mesh as CoreMesh
@@ -64,6 +65,7 @@ def _read(values: Any, what: str, limit: int) -> NDArray[np.int64]:
     if not isinstance(values, (list, tuple, range)) and not _is_array(values):
         # NumPy would read any length that such a thing claims to have.
         values = list(islice(values, LIST_CAP + 1))
+        _check_count(len(values), what, LIST_CAP)
     if isinstance(values, range):
         _check_count(_length(values), what, limit)
     elif isinstance(values, (list, tuple)):
@@ -118,7 +120,7 @@ def _check_nested(values: Sequence[Any], what: str, limit: int, depth: int) -> i
         elif isinstance(value, range):
             count += _length(value)
         elif _is_number(value):
-            count += int(getattr(value, "size", 1)) if hasattr(value, "shape") else 1
+            count += prod(getattr(value, "shape", ()))
         else:
             raise RankError(f"{what} must be whole numbers, not {shown(value)}")
         _check_count(count, what, limit)

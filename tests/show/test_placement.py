@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support import cases
-from twinkle import allocate
+from twinkle import allocate, get_device_placement
 from twinkle.show.placement import placement_text
 from twinkle.show.table import display_width
 
@@ -41,4 +41,22 @@ def test_chinese_names_and_long_device_ids_keep_the_columns() -> None:
 
 
 def test_no_groups_are_said_to_be_none() -> None:
-    assert placement_text({}) == "no groups"
+    assert placement_text({}) == "no device groups"
+    assert get_device_placement([]) == "no device groups"
+
+
+def test_groups_on_paper_show_what_they_ask_for() -> None:
+    text = get_device_placement(
+        [
+            {"name": "训练" * 15, "ranks": 8, "device_type": "GPU", "gpus_per_worker": 2},
+            {"name": "rollout", "ranks": 8, "device_type": "GPU", "colocate_with": "训练" * 15},
+            {"name": "scorer", "ranks": 2, "device_type": "NPU", "visible_devices": "6,7"},
+            {"name": "reward", "ranks": 3, "device_type": "CPU"},
+        ]
+    )
+    lines = text.splitlines()
+    assert all(display_width(line) <= 80 for line in lines)
+    assert "".join(text.split()).count("训练" * 15) >= 1
+    assert next(line for line in lines if line.startswith("scorer")).split("  ")[-1] == "of 6, 7"
+    assert next(line for line in lines if line.startswith("reward")).split("  ")[-1] == "none"
+    assert sum("not placed" in line for line in lines) == 4

@@ -41,6 +41,7 @@ def course_of(source: Any, batch_size: int, place: Place, group: int) -> Course:
 
     PlanError for a source that was split for other data ranks than this one.
     """
+    # How `datasets` remembers `split_dataset_by_node`; it says so nowhere in public.
     split = getattr(source, "_distributed", None)
     ranks, rank = getattr(split, "world_size", 1), getattr(split, "rank", 0)
     if ranks > 1:

@@ -11,9 +11,18 @@ from twinkle.dataloader.cut import Cut, EvenGrid, dropped_words
 from twinkle.dataloader.place import Peers, mesh_of, place_of
 from twinkle.dataloader.reader import RowReader
 from twinkle.dataloader.repair import Limits
-from twinkle.dataloader.run import RowRun, Setting, StreamRun
+from twinkle.dataloader.run import RowRun, Setting, StreamRun, Tickets
 from twinkle.dataloader.seeds import hashed
-from twinkle.dataloader.source import checked_keywords, grid_of, is_stream, order_of, rows_in, tail_of
+from twinkle.dataloader.source import (
+    check_order,
+    check_sizes,
+    checked_keywords,
+    grid_of,
+    is_stream,
+    order_of,
+    rows_in,
+    tail_of,
+)
 from twinkle.dataloader.state import Cursor, Identity, Mended
 from twinkle.dataloader.streams import StreamReader
 from twinkle.dataloader.tickets import as_is
@@ -25,7 +34,7 @@ if TYPE_CHECKING:
 
     from twinkle.dataloader.cut import Tail
     from twinkle.dataloader.run import Arrival
-    from twinkle.dataloader.tickets import Delivery, Ticket
+    from twinkle.dataloader.tickets import Delivery
     from twinkle.mesh import DeviceMesh
     from twinkle.plan import Layout
 
@@ -42,15 +51,6 @@ class Step(NamedTuple):
     batch: Any
     layout: Layout
     shard: int | None
-
-
-class _Tickets:
-    """The batch sampler that torch sees: the tickets of the iteration that is beginning."""
-
-    run: RowRun | StreamRun | None = None
-
-    def __iter__(self) -> Iterator[Ticket]:
-        return iter(()) if self.run is None else self.run.tickets()
 
 
 class DataLoader:
@@ -111,7 +111,7 @@ class DataLoader:
 
         self.dataset, self.sampler, self.batch_sampler = dataset, sampler, batch_sampler
         self._is_stream = is_stream(dataset)
-        self._check_order(shuffle, batch_size)
+        check_order(dataset, shuffle=shuffle, batch_size=batch_size, sampler=sampler, batch_sampler=batch_sampler)
         keywords = checked_keywords(torch_kwargs)
         self.group = whole(group, "group", PlanError, least=1)
         self.seed = whole(seed, "seed", PlanError)
@@ -119,10 +119,11 @@ class DataLoader:
         self.max_bad = whole(max_bad, "max_bad", PlanError)
         self.max_retries = whole(max_retries, "max_retries", PlanError)
         self.batch_size = None if batch_size is None else whole(batch_size, "batch_size", PlanError, least=1)
-        self.min_batch_size = (
-            0 if min_batch_size is None else whole(min_batch_size, "min_batch_size", PlanError, least=1)
+        least = (
+            min_batch_size if min_batch_size is None else whole(min_batch_size, "min_batch_size", PlanError, least=1)
         )
-        self._check_sizes()
+        self.min_batch_size = least or 0
+        check_sizes(self.batch_size, self.min_batch_size, self.group)
         self.device_mesh = mesh_of(device_mesh)
         self._place = place_of(self.device_mesh)
         cut = Cut(self._place.shards, self.group, self.tail, self.min_batch_size)
@@ -137,9 +138,8 @@ class DataLoader:
         self._run: RowRun | StreamRun | None = None
         #: The layout of the batch that was delivered last.
         self.layout: Layout | None = None
-        self._tickets = _Tickets()
-        # Its own generator: beginning an epoch takes nothing from the global one, and worker seeds are those of the
-        # replicas.
+        self._tickets = Tickets()
+        # Its own: beginning an epoch takes nothing from the global generator, and replicas seed their workers alike.
         self._generator = torch.Generator()
         self._torch: TorchLoader[Any] = TorchLoader(
             self._reader,  # type: ignore[arg-type]
@@ -148,32 +148,6 @@ class DataLoader:
             generator=self._generator,
             **keywords,
         )
-
-    def _check_order(self, shuffle: Any, batch_size: Any) -> None:
-        if not isinstance(shuffle, bool):
-            raise PlanError(f"shuffle must be True or False, not {shuffle!r}")
-        if (batch_size is None) == (self.batch_sampler is None):
-            given = "neither" if batch_size is None else f"both, batch_size={batch_size!r}"
-            raise PlanError(f"give exactly one of batch_size (of the global batch) and batch_sampler, not {given}")
-        ordering = {
-            "shuffle": shuffle,
-            "sampler": self.sampler is not None,
-            "batch_sampler": self.batch_sampler is not None,
-        }
-        named = [name for name, given in ordering.items() if given]
-        if self._is_stream and named:
-            raise PlanError(
-                f"a {type(self.dataset).__name__} is a stream, which comes in its own order; leave out {named}"
-            )
-        if len(named) > 1:
-            raise PlanError(f"{named} each say the order of the rows; give one of them")
-
-    def _check_sizes(self) -> None:
-        size, group, least = self.batch_size, self.group, self.min_batch_size
-        if size is not None and size % group:
-            raise PlanError(f"batch_size {size} is no multiple of group={group}", batch_size=size, group=group)
-        if size is not None and least > size:
-            raise PlanError(f"min_batch_size {least} is above batch_size {size}", min_batch_size=least, batch_size=size)
 
     def _make_reader(self, *, shuffle: bool) -> RowReader | StreamReader:
         limits = Limits(self.max_bad, self.max_retries, self.group, self.seed)
@@ -279,7 +253,7 @@ class DataLoader:
                     stacklevel=4,
                 )
         bad = len(self._mended) // self.group
-        if bad > self.max_bad:
+        if bad > self.max_bad and arrival.delivery.replaced:
             listed = [mended.replaced.row for mended in self._mended.values()]
             raise PlanError(
                 f"{bad} bad rows are more than max_bad={self.max_bad}: {listed[:20]}", rows=listed, max_bad=self.max_bad
@@ -312,10 +286,9 @@ class DataLoader:
         """For each row of the batch delivered last, whether it is a pad: a copy that keeps all shares of one size."""
         if self.layout is None:
             return []
-        shards = range(self.layout.shards) if self._place.shard is None else [self._place.shard]
-        if self._place.shard is None:
-            return [False] * self.layout.n
-        return [pad for shard in shards for pad in self.layout.is_pad(shard).tolist()]
+        # A whole batch has no pads: they come when it is cut.
+        shard = self._place.shard
+        return [False] * self.layout.n if shard is None else self.layout.is_pad(shard).tolist()
 
     # The cursor.
 

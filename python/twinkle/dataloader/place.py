@@ -147,17 +147,8 @@ class Peers:
         return others if mesh.has_dim("ulysses") or mesh.get_dim_size("ulysses") == 1 else (*others, "ulysses")
 
     def _group(self, axes: tuple[str, ...]) -> Any:
-        import torch.distributed as dist
-
         assert self._mesh is not None
-        if hasattr(self._mesh, "get_dim_group"):
-            return self._mesh.get_dim_group(axes)
-        if axes not in _made:
-            _made[axes] = dist.new_group(list(self._mesh.group_of(axes)), use_local_synchronization=True)
-        return _made[axes]
-
-
-_made: dict = {}
+        return self._mesh.get_dim_group(axes)
 
 
 def _device(group: Any, mesh: DeviceMesh | None) -> str:

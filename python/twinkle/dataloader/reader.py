@@ -90,7 +90,7 @@ class RowReader:
             return self._fetch_singly(rows)
         try:
             values = list(self._many(list(rows)))
-        except Exception:  # noqa: BLE001 - whatever a row raises makes it bad; reading singly says which one
+        except Exception:
             sow(seed)
             return self._fetch_singly(rows)
         if len(values) != len(rows):
@@ -106,7 +106,7 @@ class RowReader:
         for row in rows:
             try:
                 value = dataset[row]
-            except Exception as error:  # noqa: BLE001 - whatever a row raises makes it bad
+            except Exception as error:
                 value = None
                 bad[len(values)] = error
             if value is None:

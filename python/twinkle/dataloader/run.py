@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from twinkle.dataloader.reader import RowReader
     from twinkle.dataloader.streams import StreamReader
 
-__all__ = ["Arrival", "RowRun", "Setting", "StreamRun"]
+__all__ = ["Arrival", "RowRun", "Setting", "StreamRun", "Tickets"]
 
 
 class Setting(NamedTuple):
@@ -241,3 +241,12 @@ class StreamRun(_Run):
                 rows=self.rows,
                 found=seen,
             )
+
+
+class Tickets:
+    """The batch sampler that torch sees: the tickets of the iteration that is beginning."""
+
+    run: RowRun | StreamRun | None = None
+
+    def __iter__(self) -> Iterator[Ticket]:
+        return iter(()) if self.run is None else self.run.tickets()

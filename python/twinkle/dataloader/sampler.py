@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from twinkle.dataloader.cut import Cut, EvenGrid, GivenGrid, dropped_words, nominal_size
@@ -49,43 +48,58 @@ class DeviceMeshSampler:
         self._cut = Cut(place_of(self.device_mesh).shards, min_batch_size=least)
         self.min_batch_size = self._cut.least
         self._skip = whole(skip_samples, "skip_samples", PlanError)
+        #: This process's rows of a batch, by the size of the batch.
+        self._own: dict[int, slice] = {}
 
     def __iter__(self) -> Iterator[list[Any]]:
         """One pass over the batches; only the first one skips."""
         skip, self._skip = self._skip, 0
-        shard = place_of(self.device_mesh).shard
-        return self._shares(skip, shard)
+        self._own = {}
+        return self._shares(skip, place_of(self.device_mesh).shard)
 
     def _shares(self, skip: int, shard: int | None) -> Iterator[list[Any]]:
-        waiting: list[Any] = []
-        sizes: list[int] = []
         declared = getattr(self.batch_sampler, "batch_size", None)
         nominal = declared if isinstance(declared, int) else 0
-        for given in chain(self.batch_sampler, [None]):
-            final = given is None
-            if given is not None:
-                batch = list(given)
-                if skip >= len(batch):
-                    skip -= len(batch)
-                    continue
-                waiting += batch[skip:]
-                skip = 0
+        # Rows that wait until it is known whether more come, and the sizes of the batches they are to make.
+        waiting: list[Any] = []
+        sizes: list[int] = []
+        for given in self.batch_sampler:
+            batch = given if isinstance(given, list) else list(given)
+            if skip >= len(batch):
+                skip -= len(batch)
+            elif len(sizes) == 1 and sizes[0] == len(waiting):
+                yield self._whole(waiting, shard)
+                waiting, sizes = batch, [len(batch)]
+            else:
+                waiting, skip = waiting + batch[skip:], 0
                 sizes.append(len(batch))
                 nominal = nominal or len(batch)
-            # One batch stays behind until it is known whether it is the last.
-            while sizes and (final or len(waiting) > sizes[0]):
-                size, sizes = sizes[0], sizes[1:]
-                taken, waiting = waiting[:size], waiting[size:]
-                if taken:
-                    last = final and not waiting
-                    yield from self._share(taken, shard, short=len(taken) < size or (last and size < max(nominal, self._cut.shards)))
+                while len(waiting) > sizes[0]:
+                    size = sizes.pop(0)
+                    yield self._whole(waiting[:size], shard)
+                    waiting = waiting[size:]
+        for size in sizes:
+            taken, waiting = waiting[:size], waiting[size:]
+            if len(taken) == size and (waiting or size >= max(nominal, self._cut.shards)):
+                yield self._whole(taken, shard)
+            elif taken:
+                yield from self._short(taken, shard)
 
-    def _share(self, batch: list[Any], shard: int | None, *, short: bool) -> Iterator[list[Any]]:
-        layout = self._cut.short(len(batch)) if short else self._cut.whole(len(batch))
+    def _whole(self, batch: list[Any], shard: int | None) -> list[Any]:
+        if shard is None:
+            return batch
+        own = self._own.get(len(batch))
+        if own is None:
+            rows = self._cut.whole(len(batch)).rows(shard)
+            own = self._own[len(batch)] = slice(int(rows[0]), int(rows[-1]) + 1)
+        return batch[own]
+
+    def _short(self, batch: list[Any], shard: int | None) -> Iterator[list[Any]]:
+        layout = self._cut.short(len(batch))
         if layout is None:
             warnings.warn(dropped_words(len(batch), self._cut), stacklevel=3)
-            return
-        yield batch if shard is None else [batch[row] for row in layout.rows(shard).tolist()]
+        else:
+            yield batch if shard is None else [batch[row] for row in layout.rows(shard).tolist()]
 
     def __len__(self) -> int:
         """How many batches the next pass yields; TypeError where the batch sampler has no length."""

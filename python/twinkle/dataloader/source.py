@@ -11,7 +11,16 @@ from twinkle.dataloader.order import Listed, Order, Permuted, Sequential
 from twinkle.errors import PlanError
 from twinkle.platform.checks import shown, whole
 
-__all__ = ["checked_keywords", "grid_of", "is_stream", "order_of", "rows_in", "tail_of"]
+__all__ = [
+    "check_order",
+    "check_sizes",
+    "checked_keywords",
+    "grid_of",
+    "is_stream",
+    "order_of",
+    "rows_in",
+    "tail_of",
+]
 
 #: Keywords of torch's loader that would take the order, or a part of it, out of twinkle's hands.
 _TAKEN = {
@@ -68,6 +77,33 @@ def checked_keywords(keywords: dict[str, Any]) -> dict[str, Any]:
     workers = keywords.get("num_workers", 0)
     whole(workers, "num_workers", PlanError)
     return keywords
+
+
+def check_order(dataset: Any, *, shuffle: Any, batch_size: Any, sampler: Any, batch_sampler: Any) -> None:
+    """Refuses an order that nobody or more than one says, and any for a stream."""
+    if not isinstance(shuffle, bool):
+        raise PlanError(f"shuffle must be True or False, not {shown(shuffle)}")
+    if (batch_size is None) == (batch_sampler is None):
+        given = "neither" if batch_size is None else f"both, batch_size={shown(batch_size)}"
+        raise PlanError(f"give exactly one of batch_size (of the global batch) and batch_sampler, not {given}")
+    said = {"shuffle": shuffle, "sampler": sampler is not None, "batch_sampler": batch_sampler is not None}
+    named = [name for name, given in said.items() if given]
+    if named and is_stream(dataset):
+        raise PlanError(f"a {type(dataset).__name__} is a stream, which comes in its own order; leave out {named}")
+    if len(named) > 1:
+        raise PlanError(f"{named} each say the order of the rows; give one of them")
+
+
+def check_sizes(batch_size: int | None, min_batch_size: int, group: int) -> None:
+    """Refuses batches that tear groups, or that are all too short."""
+    if batch_size is not None and batch_size % group:
+        raise PlanError(f"batch_size {batch_size} is no multiple of group={group}", batch_size=batch_size, group=group)
+    if batch_size is not None and min_batch_size > batch_size:
+        raise PlanError(
+            f"min_batch_size {min_batch_size} is above batch_size {batch_size}",
+            min_batch_size=min_batch_size,
+            batch_size=batch_size,
+        )
 
 
 def tail_of(tail: Any) -> Tail:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from twinkle.group import DeviceGroup, Node
-from twinkle.platform import allocate
-from twinkle.remote.session import current_session
+from twinkle.group import DeviceGroup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,62 +13,41 @@ if TYPE_CHECKING:
 
 __all__ = ["get_device_placement"]
 
-_PAPER_DEVICES = 8
-
 
 def get_device_placement(groups: Sequence[Any] | None = None) -> str:
-    """The workers of each group by node, with their devices.
+    """The workers of each group by node, with their devices; of the initialized job, or of groups on paper.
 
-    Without `groups`, those of `initialize`, in Ray mode with the nodes and devices that were granted. Groups given here
-    that hold no devices yet are placed on paper, on nodes of eight devices each.
+    Without `groups`, those of `initialize`. In Ray mode the nodes and devices are those that were granted; otherwise
+    each group shows what it asks for. The table fits 80 columns, whatever script its names are in.
     """
+    from twinkle.remote.session import current_session
+    from twinkle.show.placement import placed_rows, placement_table
+
     session = current_session()
     asked = list(groups) if groups is not None else list(session.groups if session else ())
-    made = [group if isinstance(group, DeviceGroup) else DeviceGroup(**group) for group in asked]
-    if not made:
-        return "no device groups"
-    held = {} if session is None else session.ray_groups
-    if all(group.name in held and held[group.name].reservation.group == group for group in made):
-        placed = {name: (held[name].reservation.workers, held[name].reservation.addresses) for name in held}
-    else:
-        paper = allocate(made, _PAPER_DEVICES, _paper(made), _PAPER_DEVICES)
-        placed = {name: (workers, tuple(worker.node for worker in workers)) for name, workers in paper.items()}
-    return "\n".join(line for group in made for line in _lines(group, *placed[group.name]))
+    rows: list[list[str]] = []
+    for group in (group if isinstance(group, DeviceGroup) else DeviceGroup(**group) for group in asked):
+        shared = f", with {group.colocate_with}" if group.colocate_with else ""
+        title = f"{group.name}, {group.device_type}{shared}"
+        held = session.ray_groups.get(group.name) if session is not None else None
+        if held is None:
+            rows.append(_on_paper(group, title))
+            continue
+        addresses = held.reservation.addresses
+
+        def place(worker: Worker, addresses: Sequence[str] = addresses) -> str:
+            return f"{addresses[worker.rank]} ({worker.node.partition('#')[0][:8]})"
+
+        rows += placed_rows(title, held.reservation.workers, place)
+    return placement_table(rows)
 
 
-def _paper(groups: Sequence[DeviceGroup]) -> list[Node]:
-    """Nodes enough for the groups, each with eight devices and those that a group names."""
-    families = list(dict.fromkeys(group.device_type for group in groups)) or ["cpu"]
-    nodes = []
-    for family in families:
-        own = [group for group in groups if group.device_type == family]
-        highest = max([max(group.ranks) for group in own if not isinstance(group.ranks, int)], default=-1)
-        slots = highest + 1 + sum(group.size for group in own)
-        named = {str(device) for group in own for device in group.visible_devices or ()}  # type: ignore[union-attr]
-        listed = [str(slot) for slot in range(_PAPER_DEVICES)]
-        devices = [] if family == "cpu" else [*listed, *sorted(named - set(listed))]
-        nodes += [Node(f"{at} of {family}", family, devices) for at in range(-(-slots // _PAPER_DEVICES))]
-    return nodes
+def _on_paper(group: DeviceGroup, title: str) -> list[str]:
+    """The row of a group that has no nodes yet."""
+    from twinkle.show.fold import folded
 
-
-def _lines(group: DeviceGroup, workers: Sequence[Worker], addresses: Sequence[str]) -> list[str]:
-    nodes: dict[str, list[Worker]] = {}
-    for worker in workers:
-        nodes.setdefault(worker.node, []).append(worker)
-    shared = f", on the devices of {group.colocate_with}" if group.colocate_with else ""
-    lines = [f"{group.name}: {len(workers)} workers, {group.device_type}{shared}"]
-    for members in nodes.values():
-        address = addresses[members[0].rank]
-        # Nodes of one machine differ in their identity alone.
-        identity, mark, _ = members[0].node.partition("#")
-        lines.append(f"  node {address}" + (f" ({identity[:8]})" if mark else ""))
-        lines += [f"    {line}" for line in _folded(members)]
-    return lines
-
-
-def _folded(workers: Sequence[Worker]) -> list[str]:
-    if not workers[0].devices:
-        ranks = [worker.rank for worker in workers]
-        told = f"worker {ranks[0]}" if len(ranks) == 1 else f"workers {ranks[0]}..{ranks[-1]}"
-        return [f"{told}: no devices"]
-    return [f"worker {worker.rank}: {', '.join(worker.devices)}" for worker in workers]
+    named = group.visible_devices
+    wanted = "none" if group.family.mask is None else f"{group.gpus_per_worker} of the node"
+    devices = wanted if named is None else f"of {', '.join(map(str, named))}"  # type: ignore[arg-type]
+    many = f"{title} ({group.workers} worker{'' if group.workers == 1 else 's'})"
+    return [many, "not placed", folded(range(group.workers)), devices]

@@ -47,7 +47,13 @@ impl Shuffle {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
             *round = stirred(state);
         }
-        Ok(Self { rows, right_bits, left_mask: (1 << (bits - right_bits)) - 1, right_mask: (1 << right_bits) - 1, keys })
+        Ok(Self {
+            rows,
+            right_bits,
+            left_mask: (1 << (bits - right_bits)) - 1,
+            right_mask: (1 << right_bits) - 1,
+            keys,
+        })
     }
 
     /// How many rows there are.

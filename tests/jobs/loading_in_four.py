@@ -1,0 +1,100 @@
+"""Loaders in four real processes with two workers each; every rank writes what it saw, and the test compares."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from tests.loading import Faulty, Noisy, Stream, mesh_of
+from tests.sources import InShards
+from twinkle import DeviceMesh
+from twinkle.dataloader import DataLoader
+from twinkle.errors import MeshError, TwinkleError
+
+WORKERS: dict[str, Any] = {"num_workers": 2, "collate_fn": list}
+
+
+def epochs(count: int, dataset: Any, **options: Any) -> Any:
+    """The batches of some epochs, the lengths that were said, and the last state."""
+    loader = DataLoader(dataset, **{**WORKERS, **options})
+    said, seen = [], []
+    for _ in range(count):
+        said.append(len(loader) if hasattr(dataset, "__len__") else None)
+        seen.append(list(loader))
+    return {"epochs": seen, "said": said, "state": loader.state_dict()}
+
+
+def refusal(dataset: Any, **options: Any) -> Any:
+    """The class and words of the refusal that ends an epoch, after the batches before it."""
+    seen: list[Any] = []
+    try:
+        for batch in DataLoader(dataset, **{**WORKERS, **options}):
+            seen.append(batch)
+    except TwinkleError as error:
+        return {"batches": seen, "error": type(error).__name__, "words": str(error)}
+    return {"batches": seen, "error": None, "words": ""}
+
+
+def what_is_seen(rank: int) -> dict[str, Any]:
+    """One entry a scenario, the same scenarios in the same order on all ranks."""
+    dp, tp = mesh_of(dp=4), mesh_of(dp=2, tp=2)
+    permuted_mesh = DeviceMesh([[3, 1], [0, 2]], ("dp", "cp"))
+    seen: dict[str, Any] = {}
+    try:
+        DataLoader(range(8), batch_size=4)
+    except MeshError as error:
+        seen["no mesh"] = str(error)
+    for tail in ("keep", "drop", "pad"):
+        seen[tail] = epochs(2, range(45), batch_size=10, shuffle=True, device_mesh=dp, tail=tail)
+    seen["persistent"] = epochs(2, range(45), batch_size=10, shuffle=True, device_mesh=dp, persistent_workers=True)
+    seen["replicas"] = epochs(2, Noisy(16), batch_size=8, shuffle=True, device_mesh=tp)
+    seen["positions"] = epochs(1, range(8), batch_size=8, device_mesh=permuted_mesh)
+    # Row 5 is bad on leads only, row 9 on peers only: the leads decide.
+    torn = [5] if rank % 2 == 0 else []
+    seen["leads decide"] = epochs(1, Faulty(16, raising=torn), batch_size=8, device_mesh=tp, max_bad=2)
+    seen["a peer cannot follow"] = refusal(
+        Faulty(16, raising=[9] if rank % 2 else []), batch_size=8, device_mesh=tp, max_bad=2
+    )
+    seen["too many"] = refusal(Faulty(16, raising=[1, 9, 14]), batch_size=8, device_mesh=tp, max_bad=1)
+    source = InShards([6, 6, 6, 6])
+    seen["shards"] = {**epochs(1, source, batch_size=8, device_mesh=dp, num_workers=0), "read": source.read}
+    seen["shards by workers"] = epochs(2, InShards([6, 6, 6, 6]), batch_size=8, device_mesh=dp)
+    for tail in ("keep", "drop", "pad"):
+        seen[f"uneven shards, {tail}"] = epochs(1, InShards([7, 6, 5, 6]), batch_size=8, device_mesh=dp, tail=tail)
+    seen["stream"] = epochs(1, Stream(22), batch_size=8, device_mesh=dp)
+    seen["stream of replicas"] = epochs(1, Stream(22), batch_size=8, device_mesh=tp, max_bad=1)
+    seen["different streams"] = refusal(Stream(22 - rank), batch_size=8, device_mesh=dp)
+    seen["split by its owner"] = split_by_its_owner(rank, dp)
+    return seen
+
+
+def split_by_its_owner(rank: int, mesh: DeviceMesh) -> Any:
+    """A data set of Hugging Face, split over the ranks before it comes here."""
+    from datasets import Dataset
+    from datasets.distributed import split_dataset_by_node
+
+    table = Dataset.from_dict({"x": list(range(24))})
+    half = split_dataset_by_node(table.to_iterable_dataset(4), rank=rank, world_size=4)
+    loader = DataLoader(half, batch_size=8, device_mesh=mesh, num_workers=1, collate_fn=list)
+    return [[row["x"] for row in batch] for batch in loader]
+
+
+def main(out: Path) -> None:
+    """Runs under torchrun."""
+    warnings.simplefilter("ignore")
+    dist.init_process_group("gloo", timeout=timedelta(seconds=120))
+    rank = dist.get_rank()
+    seen = what_is_seen(rank)
+    (out / f"{rank}.json").write_text(json.dumps(seen))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

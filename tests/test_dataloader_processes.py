@@ -1,0 +1,172 @@
+"""Loaders in real processes: four ranks under torchrun with two workers each, and a job that is killed and goes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.loading import Noisy, chunks, epoch_of, mesh_of, steps_of
+from tests.support import ROOT, clean_environment, run
+from twinkle._core import permuted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore:the last .* rows of the epoch are dropped")]
+
+
+def torchrun(processes: int, job: str, *arguments: object) -> list[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    return [*command, "-m", f"tests.jobs.{job}", *map(str, arguments)]
+
+
+def environment() -> dict[str, str]:
+    return clean_environment(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", PYTHONPATH=f"{ROOT / 'python'}:{ROOT}")
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of four ranks saw in each scenario."""
+    out = tmp_path_factory.mktemp("seen")
+    run(torchrun(4, "loading_in_four", out), environment=environment(), timeout=240)
+    return [json.loads((out / f"{rank}.json").read_text()) for rank in range(4)]
+
+
+def joined(seen: list[dict[str, Any]], scenario: str, epoch: int = 0) -> list[list[Any]]:
+    """The global batches: the rows of all four ranks, step by step."""
+    parts = [rank[scenario]["epochs"][epoch] for rank in seen]
+    return [[row for part in step for row in part] for step in zip(*parts, strict=True)]
+
+
+def test_a_job_without_a_mesh_is_refused(seen: list[dict[str, Any]]) -> None:
+    assert all("this is a job of 4 processes" in rank["no mesh"] for rank in seen)
+
+
+@pytest.mark.parametrize(("tail", "rows"), [("keep", 45), ("drop", 40), ("persistent", 45)])
+def test_the_ranks_together_read_every_batch(seen: list[dict[str, Any]], tail: str, rows: int) -> None:
+    for epoch in range(2):
+        assert joined(seen, tail, epoch) == chunks(permuted(42, epoch, 45, 0, 45).tolist()[:rows], 10)
+    assert {tuple(rank[tail]["said"]) for rank in seen} == {(-(-rows // 10),) * 2}
+    assert all(rank[tail]["state"] == seen[0][tail]["state"] for rank in seen)
+    assert (seen[0][tail]["state"]["epoch"], seen[0][tail]["state"]["next_row"]) == (2, 0)
+
+
+def test_a_padded_batch_has_one_size_on_all_ranks(seen: list[dict[str, Any]]) -> None:
+    assert [len(rank["pad"]["epochs"][0][-1]) for rank in seen] == [2, 2, 2, 2]
+    assert set(joined(seen, "pad")[-1]) == set(permuted(42, 0, 45, 40, 45).tolist())
+
+
+def test_replicas_read_the_same_rows_with_the_same_random_numbers(seen: list[dict[str, Any]]) -> None:
+    ranks = [rank["replicas"]["epochs"] for rank in seen]
+    assert ranks[0] == ranks[1] != ranks[2] == ranks[3]
+    alone = epoch_of(mesh_of(dp=2, tp=2), 0, Noisy(16), batch_size=8, shuffle=True)
+    assert ranks[0][0] == json.loads(json.dumps(alone))
+
+
+def test_rows_go_by_position_and_not_by_rank(seen: list[dict[str, Any]]) -> None:
+    assert [rank["positions"]["epochs"][0] for rank in seen] == [
+        [[4, 5, 6, 7]],
+        [[0, 1, 2, 3]],
+        [[4, 5, 6, 7]],
+        [[0, 1, 2, 3]],
+    ]
+
+
+def test_the_lead_decides_which_row_is_bad_and_its_peers_follow(seen: list[dict[str, Any]]) -> None:
+    ranks = [rank["leads decide"] for rank in seen]
+    assert ranks[0] == ranks[1]
+    assert ranks[2] == ranks[3]
+    (replaced,) = [entry for rank in ranks[::2] for entry in rank["state"]["replaced"]]
+    assert (replaced["position"], replaced["row"], replaced["data_rank"]) == (5, 5, 1)
+    assert ranks[2]["epochs"][0][0] == [4, replaced["by"], 6, 7]
+    assert ranks[0]["epochs"][0] == [[0, 1, 2, 3], [8, 9, 10, 11]]
+
+
+def test_a_peer_that_cannot_read_what_its_lead_could_is_refused(seen: list[dict[str, Any]]) -> None:
+    words = "row 9 at position 9 of epoch 0 is bad (OSError: row 9 is torn); the lead of its shard could read it"
+    assert [words in rank["a peer cannot follow"]["words"] for rank in seen] == [False, True, False, False]
+    assert [len(rank["a peer cannot follow"]["batches"]) for rank in seen] == [2, 1, 2, 2]
+
+
+def test_too_many_bad_rows_end_all_replicas_of_the_shard_alike(seen: list[dict[str, Any]]) -> None:
+    assert [rank["too many"]["error"] for rank in seen] == ["PlanError", "PlanError", None, None]
+    assert "2 bad rows are more than max_bad=1: [1, 9]" in seen[0]["too many"]["words"]
+    assert seen[0]["too many"] == seen[1]["too many"]
+
+
+def test_each_rank_opens_only_its_own_shards(seen: list[dict[str, Any]]) -> None:
+    # D49: every rank read the whole stream.
+    assert [rank["shards"]["read"] for rank in seen] == chunks(range(24), 6)
+    assert joined(seen, "shards") == [
+        [0, 1, 6, 7, 12, 13, 18, 19],
+        [2, 3, 8, 9, 14, 15, 20, 21],
+        [4, 5, 10, 11, 16, 17, 22, 23],
+    ]
+    assert joined(seen, "shards by workers") == joined(seen, "shards by workers", 1) == joined(seen, "shards")
+
+
+def test_ranks_with_uneven_shards_end_together(seen: list[dict[str, Any]]) -> None:
+    full = [[0, 1, 7, 8, 13, 14, 18, 19], [2, 3, 9, 10, 15, 16, 20, 21]]
+    assert joined(seen, "uneven shards, keep") == [*full, [4, 5, 11, 12, 17, 22, 23]]
+    assert joined(seen, "uneven shards, drop") == full
+    assert joined(seen, "uneven shards, pad") == [*full, [4, 5, 11, 12, 17, 17, 22, 23]]
+
+
+def test_a_stream_in_one_piece_is_cut_by_position(seen: list[dict[str, Any]]) -> None:
+    assert joined(seen, "stream") == chunks(range(22), 8)
+    ranks = [rank["stream of replicas"]["epochs"] for rank in seen]
+    assert ranks[0] == ranks[1]
+    assert ranks[2] == ranks[3]
+
+
+def test_streams_that_differ_from_rank_to_rank_are_refused(seen: list[dict[str, Any]]) -> None:
+    words = (
+        "the ranks read different streams: at the end of epoch 0 the ranks of each data rank found [[6], [5], [4], [3]]"
+    )
+    assert all(words in rank["different streams"]["words"] for rank in seen)
+
+
+def test_a_stream_that_its_owner_split_is_not_split_again(seen: list[dict[str, Any]]) -> None:
+    assert [rank["split by its owner"] for rank in seen] == [
+        chunks(range(start, start + 6), 2) for start in range(0, 24, 6)
+    ]
+
+
+def test_a_job_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"batch_size": 12, "shuffle": True}
+    whole = [[row for row, *_ in step] for epoch in range(2) for step in uninterrupted(epoch, options)]
+    killed = subprocess.run(
+        torchrun(4, "loading_until_killed", tmp_path, 2, 2, 4),
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert killed.returncode != 0
+    assert "SIGKILL" in killed.stderr or "exitcode: -9" in killed.stderr
+    state = json.loads((tmp_path / "state.json").read_text())
+    assert (state["epoch"], state["next_row"]) == (0, 36)
+    run(torchrun(2, "loading_until_killed", tmp_path, 2, 1, 0), environment=environment(), timeout=200)
+    before, after = (logged(tmp_path, world) for world in (4, 2))
+    # What the killed ranks did after the last saved state does not count.
+    assert before[:3] + after == whole
+
+
+def uninterrupted(epoch: int, options: dict[str, Any]) -> list[list[Any]]:
+    """What four ranks read when nobody kills them."""
+    from tests.loading import loader_of
+
+    state = {**loader_of(mesh_of(dp=4), 0, Noisy(53), **options).state_dict(), "epoch": epoch}
+    return steps_of(mesh_of(dp=4), Noisy(53), state, **options)
+
+
+def logged(folder: Path, world: int) -> list[list[int]]:
+    """The global batches that the ranks of a job of this size wrote down."""
+    logs = [(folder / f"of {world}, {rank}.jsonl").read_text().splitlines() for rank in range(world)]
+    return [[row for line in step for row in json.loads(line)["rows"]] for step in zip(*logs, strict=False)]
