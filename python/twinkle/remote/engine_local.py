@@ -7,6 +7,7 @@ hands.
 
 from __future__ import annotations
 
+import pickle
 from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import PlanError, RemoteCallError
@@ -111,7 +112,7 @@ class _Call:
             declaration.name,
             (),
             shard,
-            layout,
+            None if layout is None else pickle.dumps(layout),
             True if reader or plain else None,
             0,
             (),

@@ -183,6 +183,8 @@ class _Call:
         told = self.component.told(self.declaration, self.target, self.layout)
         plans = self._plans()
         references = []
+        layout = None if self.layout is None else pickle.dumps(self.layout)
+        identity = 0 if self.layout is None else self.layout.id % 2**64
         for at, worker in enumerate(self.target.workers):
             shard = self.target.shard_of[worker]
             sources = Sources(self.component, worker)
@@ -196,18 +198,19 @@ class _Call:
                 self.declaration.name.rpartition(".")[2],
                 fills,
                 shard,
-                self.layout,
+                layout,
                 self.keep if worker in self.readers else None,
-                0 if self.layout is None else self.layout.id % 2**64,
+                identity,
                 tuple(sources.expected),
                 self.declaration.verify_replicas,
             )
             template = templates[at if len(templates) > 1 else 0]
-            references.append(
-                hosts[worker].call.remote(
-                    pickle.dumps(request), template, plain[shard] if plain else None, *sources.references
-                )
-            )
+            shared = [template, plain[shard] if plain else None]
+            # Every argument of a call costs: what is small travels in one.
+            apart = {place: one for place, one in enumerate(shared) if not isinstance(one, bytes | None)}
+            inline = [None if place in apart else one for place, one in enumerate(shared)]
+            message = pickle.dumps((request, inline, tuple(apart)), protocol=5)
+            references.append(hosts[worker].call.remote(message, *apart.values(), *sources.references))
         replies: list[Reply] = results_of(references, self.deadline, self.declaration.name, told)
         traffic.moved_rows += sum(reply.received for reply in replies)
         return self._collected(dict(zip(self.target.workers, replies, strict=True)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import PlanError
@@ -17,8 +19,14 @@ __all__ = ["Share", "set_share", "share"]
 class Share:
     """One worker's part of the rows of a call."""
 
-    layout: Layout
+    packed: bytes
     shard: int
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Which rows of the call sit in which shard."""
+        found: Layout = pickle.loads(self.packed)
+        return found
 
     @property
     def n(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -29,14 +28,17 @@ class Deadline:
 
 
 def results_of(references: Sequence[Any], deadline: Deadline, method: str, told: Told) -> list[Any]:
-    """What all of these calls return, in order; the first that fails, or the deadline, is a RemoteCallError at once."""
+    """What all of these calls return, in order; the first that fails, or the deadline, is a RemoteCallError at once.
+
+    The other calls are left to end. Ray cannot stop a method that runs, and one that is cancelled on its way leaves a
+    gap in the order of its actor, at which the next call waits for half a minute.
+    """
     import ray
 
     try:
         # Ray raises as soon as any of them has failed, whatever the others still do.
         return list(ray.get(list(references), timeout=deadline.left))
     except ray.exceptions.GetTimeoutError:
-        _cancel(references)
         done = set(ray.wait(list(references), num_returns=len(references), timeout=0)[0])
         late = [told(at)["worker"] for at, reference in enumerate(references) if reference not in done]
         shown = ", ".join(map(str, late[:8])) + (f", ... ({len(late)})" if len(late) > 8 else "")
@@ -47,12 +49,7 @@ def results_of(references: Sequence[Any], deadline: Deadline, method: str, told:
             timeout=deadline.seconds,
         ) from None
     except ray.exceptions.RayError as error:
-        _cancel(references)
         _raise_first(references, method, told, error)
-    except BaseException:
-        # The driver was interrupted: what has not started yet must not start.
-        _cancel(references)
-        raise
 
 
 def _raise_first(references: Sequence[Any], method: str, told: Told, error: Exception) -> NoReturn:
@@ -64,7 +61,7 @@ def _raise_first(references: Sequence[Any], method: str, told: Told, error: Exce
             continue
         try:
             ray.get(reference, timeout=0)
-        except (ray.exceptions.TaskCancelledError, ray.exceptions.GetTimeoutError):
+        except ray.exceptions.GetTimeoutError:
             continue
         except ray.exceptions.RayError as failure:
             at, found = index, failure
@@ -89,12 +86,3 @@ def call_error(method: str, told: dict[str, Any], error: BaseException) -> Remot
         cause=cause,
         **{key: value for key, value in told.items() if key != "rows_text"},
     )
-
-
-def _cancel(references: Sequence[Any]) -> None:
-    """Drops the calls that have not started; a running one cannot be stopped without ending its worker."""
-    import ray
-
-    for reference in references:
-        with contextlib.suppress(Exception):
-            ray.cancel(reference)

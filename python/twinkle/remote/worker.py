@@ -64,7 +64,8 @@ class Request:
     method: str
     fills: tuple[Fill, ...]
     shard: int
-    layout: Layout | None
+    #: The pickled layout of the call's rows, which few methods ask for.
+    layout: bytes | None
     #: Whether the result's rows stay here, come back, or (None) are dropped since another worker's are collected.
     keep: bool | None
     #: The shard and layout fingerprint that the result's rows are stored under.
@@ -129,11 +130,14 @@ class Host:
         """Forgets a component."""
         self.components.pop(name, None)
 
-    def call(self, message: bytes, template: bytes, plain: bytes | None, *pieces: Any) -> Reply:
-        """Runs one method."""
+    def call(self, message: bytes, *given: Any) -> Reply:
+        """Runs one method; `given` are the arguments that were too large for the message, then the pieces."""
         import ray
 
-        request: Request = pickle.loads(message)
+        request, shared, apart = pickle.loads(message)
+        for at, blob in zip(apart, given, strict=False):
+            shared[at] = blob
+        (template, plain), pieces = shared, given[len(apart) :]
         component = self.components[request.component]
         current.positions, current.positions_mesh = component.positions, component.mesh
         current.device_mesh = component.mesh
