@@ -1,8 +1,9 @@
 """The reference flow: a sampler on one mesh, an actor on another, and rows that pass between them without the driver.
 
-A local Ray runs 13 processes. The sampler (dp=4) is a small language model that continues prompts token by token; the actor
-(dp=2, pp=2, tp=2) trains the same model on what follows in the text, its gradients averaged over its dp group by gloo. Each
-round the driver hands prompts to the sampler and the sampler's handle to the actor; what it gets back are numbers.
+A local Ray runs 13 processes. The sampler (dp=4) is a small language model that continues prompts token by token; the
+actor (dp=2, pp=2, tp=2) trains the same model on what follows in the text, its gradients averaged over its dp group
+by gloo. Each round the driver hands prompts to the sampler and the sampler's handle to the actor; what it gets back
+are numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,17 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from twinkle import DeviceGroup, DeviceMesh, Sharded, get_device_placement, initialize, remote_class, remote_function, shutdown
+from twinkle import (
+    DeviceGroup,
+    DeviceMesh,
+    Sharded,
+    get_device_placement,
+    initialize,
+    remote_class,
+    remote_function,
+    shutdown,
+)
+from twinkle.dataloader import DataLoader
 from twinkle.remote import traffic
 
 TEXT = (Path(__file__).resolve().parent.parent / "LICENSE").read_text(encoding="utf-8")
@@ -45,7 +56,8 @@ def make_model() -> Any:
 class Sampler:
     """Continues prompts, one token at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, device_mesh: DeviceMesh, remote_group: str) -> None:
+        self.device_mesh = device_mesh
         self.model = make_model().eval()
 
     @remote_function()
@@ -73,19 +85,22 @@ class Sampler:
 class Actor:
     """Trains on the rows of its data rank; pp and tp peers hold copies here."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, device_mesh: DeviceMesh, remote_group: str) -> None:
         import torch
-        import torch.distributed as distributed
+        from torch import distributed
 
+        self.device_mesh = device_mesh
         distributed.init_process_group("gloo")
         self.group = self.device_mesh.create_process_group("dp", backend="gloo")
         self.model = make_model()
         self.speeds = [torch.zeros_like(parameter) for parameter in self.model.parameters()]
 
-    @remote_function(dispatch="slice_dp", collect="flatten", result_rows={"seen": "rows", "loss": "mean", "right": "mean"})
+    @remote_function(
+        dispatch="slice_dp", collect="flatten", result_rows={"seen": "rows", "loss": "mean", "right": "mean"}
+    )
     def train(self, samples: Any) -> dict[str, Any]:
         import torch
-        import torch.distributed as distributed
+        from torch import distributed
         from torch.nn.functional import cross_entropy
 
         texts = torch.tensor([list((row["prompt"] + row["following"]).encode()) for row in samples])
@@ -96,7 +111,7 @@ class Actor:
             for parameter, gradient, speed in zip(self.model.parameters(), gradients, self.speeds, strict=True):
                 distributed.all_reduce(gradient, group=self.group)
                 speed.mul_(0.9).add_(gradient / distributed.get_world_size(self.group))
-                parameter -= 0.3 * speed
+                parameter.sub_(speed, alpha=0.3)
         right = [sum(a == b for a, b in zip(row["sampled"], row["following"].encode(), strict=True)) for row in samples]
         return {
             "seen": [(row["id"], zlib.crc32(row["prompt"].encode()), row["by"]) for row in samples],
@@ -110,19 +125,21 @@ class Actor:
 
     @remote_function()
     def close(self) -> None:
-        import torch.distributed as distributed
+        from torch import distributed
 
         distributed.destroy_process_group()
 
 
-def rows_of(round_number: int) -> list[dict[str, Any]]:
-    """The prompts of one round, and what follows each in the text."""
-    rows = []
-    for number in range(round_number * BATCH, (round_number + 1) * BATCH):
+class Prompts:
+    """Places in the text: what stands there, and what follows."""
+
+    def __len__(self) -> int:
+        return ROUNDS * BATCH
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
         at = number * 397 % (len(TEXT) - PROMPT - FOLLOWING)
         middle, end = at + PROMPT, at + PROMPT + FOLLOWING
-        rows.append({"id": number, "prompt": TEXT[at:middle], "following": TEXT[middle:end]})
-    return rows
+        return {"id": number, "prompt": TEXT[at:middle], "following": TEXT[middle:end]}
 
 
 def check(seen: Sharded, rows: list[dict[str, Any]]) -> None:
@@ -143,19 +160,20 @@ def main() -> None:
     say(get_device_placement())
     sampler_mesh = DeviceMesh.from_sizes(dp_size=4)
     actor_mesh = DeviceMesh.from_sizes(dp_size=2, pp_size=2, tp_size=2)
-    sampler: Any = Sampler(device_mesh=sampler_mesh, remote_group="sampler")  # type: ignore[call-arg]
-    actor: Any = Actor(device_mesh=actor_mesh, remote_group="actor")  # type: ignore[call-arg]
+    sampler = Sampler(device_mesh=sampler_mesh, remote_group="sampler")
+    actor = Actor(device_mesh=actor_mesh, remote_group="actor")
     say(f"\nprompts -> sampler {sampler_mesh} -> actor {actor_mesh}; {BATCH} rows a round")
     losses, crossed = [], 0
-    for number in range(ROUNDS):
-        rows = rows_of(number)
+    loader = DataLoader(Prompts(), batch_size=BATCH, collate_fn=list)
+    for number, rows in enumerate(loader):
         samples = sampler.sample(rows)
         traffic.reset()
         output = actor.train(samples)
         crossed += traffic.driver_rows
         losses.append(output["loss"])
         if number == 0:
-            say(f"rows per sampler worker {samples.layout.sizes.tolist()}, per actor data rank {output['seen'].layout.sizes.tolist()}")
+            sampled, trained = samples.layout.sizes.tolist(), output["seen"].layout.sizes.tolist()
+            say(f"rows per sampler worker {sampled}, per actor data rank {trained}")
         say(
             f"round {number:2}: loss {output['loss']:.3f}, sampled tokens right {output['right']:4.0%}, "
             f"{traffic.moved_rows} rows from worker to worker, {traffic.driver_rows} through the driver"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from dataclasses import dataclass
@@ -10,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from twinkle import Rows, remote_class, remote_function
+from twinkle import DeviceMesh, Rows, remote_class, remote_function
 from twinkle.remote import share
+
+SHOWN = re.compile("VISIBLE|HCCL|WORLD_SIZE|LOCAL_RANK")
 
 
 @dataclass
@@ -29,6 +32,8 @@ class Output:
 @remote_class()
 class Echo:
     """Gives back what it gets, in every way a method can."""
+
+    device_mesh: DeviceMesh
 
     def __init__(self, factor: int = 1) -> None:
         self.factor = factor
@@ -80,12 +85,12 @@ class Echo:
 
     @remote_function(dispatch="slice_dp", collect="last_pp", lazy_collect=False)
     def last_stage(self, rows: Any) -> Any:
-        mesh = self.device_mesh  # type: ignore[attr-defined]
+        mesh = self.device_mesh
         return rows if mesh.pp_rank in (None, mesh.pp_world_size - 1) else None
 
     @remote_function(dispatch="slice_dp", collect="flatten", collect_from="pp_first", sync=True)
     def first_stage(self, rows: Any) -> Any:
-        return rows if self.device_mesh.pp_rank in (None, 0) else None  # type: ignore[attr-defined]
+        return rows if self.device_mesh.pp_rank in (None, 0) else None
 
     @remote_function(dispatch="slice_dp", collect="flatten", collect_from="any")
     def anywhere(self, rows: Any) -> Any:
@@ -105,7 +110,7 @@ class Echo:
 
     @remote_function(dispatch="slice_dp", collect="first")
     def first_of(self, rows: Any) -> Any:
-        return {"rows": rows, "rank": self.device_mesh.data_rank}  # type: ignore[attr-defined]
+        return {"rows": rows, "rank": self.device_mesh.data_rank}
 
     @remote_function(
         dispatch="slice_dp",
@@ -129,7 +134,7 @@ class Echo:
 
     @remote_function(dispatch="slice_dp", collect="flatten", lazy_collect=False)
     def as_record(self, rows: Any) -> Any:
-        return Output(Rows([row for row in rows]), 1.0)
+        return Output(Rows(list(rows)), 1.0)
 
     @remote_function(dispatch="slice_dp", collect="flatten", lazy_collect=False)
     def wider(self, rows: Any) -> Any:
@@ -149,12 +154,16 @@ class Echo:
 
     @remote_function(dispatch="slice_dp", collect="flatten", collect_from="any", verify_replicas=True, sync=True)
     def verified(self, rows: Any, *, drift: bool = False) -> Any:
-        tp = self.device_mesh.tp_rank or 0  # type: ignore[attr-defined]
+        tp = self.device_mesh.tp_rank or 0
         return [row + tp * drift for row in rows]
+
+    @remote_function(dispatch="slice_dp", collect="last_pp", verify_replicas=True, sync=True)
+    def last_verified(self, rows: Any) -> Any:
+        return rows if self.device_mesh.pp_rank else None
 
     @remote_function(collect="flatten", sync=True)
     def made_here(self, count: int) -> Any:
-        rank = self.device_mesh.data_rank  # type: ignore[attr-defined]
+        rank = self.device_mesh.data_rank or 0
         return [(rank, at) for at in range(count + rank)]
 
     # Padding.
@@ -184,13 +193,17 @@ class Echo:
 
     @remote_function()
     def identity(self) -> Any:
-        mesh = self.device_mesh  # type: ignore[attr-defined]
+        mesh = self.device_mesh
         return {
             "rank": os.environ.get("RANK"),
             "axes": (mesh.dp_rank, mesh.pp_rank, mesh.tp_rank, mesh.data_rank),
             "pid": os.getpid(),
             "torch": "torch" in sys.modules,
-            "environment": {k: v for k, v in os.environ.items() if "VISIBLE" in k or k in ("WORLD_SIZE", "LOCAL_RANK")},
+            "environment": {
+                k: v
+                for k, v in os.environ.items()
+                if "VISIBLE" in k or "HCCL" in k or k in ("WORLD_SIZE", "LOCAL_RANK")
+            },
             "factor": self.factor,
         }
 
@@ -198,7 +211,7 @@ class Echo:
 
     @remote_function(dispatch="slice_dp", collect="flatten")
     def fails_on(self, rows: Any, shard: int, seconds: float = 0.0) -> Any:
-        if self.device_mesh.data_rank == shard:  # type: ignore[attr-defined]
+        if self.device_mesh.data_rank == shard:
             raise ValueError("this shard fails")
         time.sleep(seconds)
         return rows
@@ -217,6 +230,8 @@ class Echo:
 class Loader:
     """Yields global batches from the first worker."""
 
+    device_mesh: DeviceMesh
+
     def __init__(self, rows: int, device_mesh: Any = None) -> None:
         self.rows, self.given = rows, device_mesh
 
@@ -226,4 +241,9 @@ class Loader:
 
     @remote_function(collect="first")
     def seen(self) -> Any:
-        return self.device_mesh.world_size, self.given and self.given.world_size  # type: ignore[attr-defined]
+        return self.device_mesh.world_size, self.given and self.given.world_size
+
+
+def columns(rows: Any) -> Any:
+    """A collate function that makes columns."""
+    return {"id": list(rows), "square": [row * row for row in rows]}

@@ -22,7 +22,7 @@ def local_ray() -> Iterator[None]:
         object_store_memory=512 * 1024 * 1024,
         include_dashboard=False,
         log_to_driver=False,
-        logging_level="ERROR",
+        logging_level=40,
     )
     yield
     ray.shutdown()

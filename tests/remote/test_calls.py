@@ -7,10 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.remote.components import Batch, Echo, Loader, Output
+from tests.remote import components
 from twinkle import DeviceMesh, Global, Rows, Same, Sharded
 from twinkle.errors import PlacementError, PlanError
 from twinkle.remote import collect_tensor_dict
+
+# A type checker does not see what the decorator adds.
+Batch: Any = components.Batch
+Echo: Any = components.Echo
+Loader: Any = components.Loader
+Output: Any = components.Output
 
 pytestmark = pytest.mark.usefixtures("job")
 
@@ -90,9 +96,7 @@ def test_a_mesh_of_another_size_than_the_workers_is_refused_with_the_numbers() -
 
 def test_a_worker_knows_its_place_in_the_mesh_whatever_the_environment_says(staged: Any) -> None:
     found = staged.identity()
-    assert [one["axes"] for one in found] == [
-        (dp, pp, tp, dp) for pp in range(2) for dp in range(2) for tp in range(2)
-    ]
+    assert [one["axes"] for one in found] == [(dp, pp, tp, dp) for pp in range(2) for dp in range(2) for tp in range(2)]
     assert [one["rank"] for one in found] == [str(rank) for rank in range(8)]
     assert not any(one["torch"] for one in found)
 
@@ -116,7 +120,9 @@ def test_a_mapping_beside_the_rows_reaches_every_worker_whole(two: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "rows", [[0, 1, 2, 3], (0, 1, 2, 3), range(4), np.arange(4), np.arange(8).reshape(4, 2)], ids=lambda rows: type(rows).__name__
+    "rows",
+    [[0, 1, 2, 3], (0, 1, 2, 3), range(4), np.arange(4), np.arange(8).reshape(4, 2)],
+    ids=lambda rows: type(rows).__name__,
 )
 def test_every_kind_of_rows_is_cut_and_joined_in_its_own_type(two: Any, rows: Any) -> None:
     first, second = (found for found, *_ in two.rows_seen(rows))
@@ -131,6 +137,8 @@ def test_a_dataclass_of_columns_is_cut_like_a_list(two: Any) -> None:
     assert [type(batch) for batch, *_ in found] == [Batch, Batch]
     assert [batch.ids for batch, *_ in found] == [[1, 2], [3]]
     assert [len(batch.weights) for batch, *_ in found] == [2, 1]
+    with pytest.raises(PlanError, match=r"rows is a Batch whose ids, weights may be rows.*declare it in rows="):
+        two.rows_seen(Batch([1, 2, 3], [1, 2, 3]))
 
 
 def test_one_trajectory_is_one_row(two: Any) -> None:
@@ -150,7 +158,7 @@ def test_columns_are_rows_only_when_they_are_declared(two: Any) -> None:
         {"prompt": ["a"], "answer": (1,)},
         {"prompt": ["b"], "answer": (2,)},
     ]
-    with pytest.raises(PlanError, match="rows has 2 rows and rows\\['b'\\] has 3|has 2 rows and .* has 3"):
+    with pytest.raises(PlanError, match=r"rows has 2 rows and rows\\['b'\\] has 3|has 2 rows and .* has 3"):
         two.rows_seen(Rows({"a": [1, 2], "b": [1, 2, 3]}))
 
 
@@ -266,7 +274,7 @@ def test_every_key_of_a_result_follows_its_rule(replicas: Any) -> None:
 
 def test_tuples_and_dataclasses_come_back_as_what_they_are(two: Any) -> None:
     assert two.as_tuple([1, 2, 3]) == ([1, 2, 3], ["done", "done"])
-    assert two.as_record([1, 2, 3]) == Output([1, 2, 3], [1.0, 1.0])  # type: ignore[arg-type]
+    assert two.as_record([1, 2, 3]) == Output([1, 2, 3], [1.0, 1.0])
 
 
 def test_only_other_dimensions_are_widened_with_the_value_of_the_key(two: Any) -> None:
@@ -295,6 +303,7 @@ def test_replicas_that_drift_apart_are_found(replicas: Any) -> None:
     assert replicas.verified([1, 2, 3]) == [1, 2, 3]
     with pytest.raises(PlanError, match="workers 0 and 1 are replicas of shard 0"):
         replicas.verified([1, 2, 3], drift=True)
+    assert echo("cpu4", pp=2, dp=2).last_verified([1, 2, 3]) == [1, 2, 3]
 
 
 def test_a_result_without_row_arguments_is_joined_in_data_order(replicas: Any) -> None:
@@ -330,7 +339,7 @@ def test_pads_of_a_handle_are_made_where_the_rows_go(four: Any) -> None:
 
 def test_pads_that_nothing_would_mask_are_refused(four: Any) -> None:
     assert four.padded_unmasked(list(range(4))) == [[0], [1], [2], [3]]
-    with pytest.raises(PlanError, match="5 rows over 4 data shards need 3 pads.*loss_mask"):
+    with pytest.raises(PlanError, match=r"5 rows over 4 data shards need 3 pads.*loss_mask"):
         four.padded_unmasked(list(range(5)))
 
 
@@ -366,7 +375,7 @@ def test_a_component_without_a_group_lives_in_the_driver() -> None:
 
 
 def test_an_unknown_group_is_refused_naming_the_known_ones() -> None:
-    with pytest.raises(PlacementError, match="'nowhere' is no group.*'cpu2', 'cpu4', 'cpu8'"):
+    with pytest.raises(PlacementError, match=r"'nowhere' is no group.*'cpu2', 'cpu4', 'cpu8'"):
         Echo(remote_group="nowhere")
 
 

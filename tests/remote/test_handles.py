@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.remote.components import Echo
+from tests.remote import components
 from twinkle import DeviceMesh, Same, Sharded
 from twinkle.errors import PlanError, TwinkleError
 from twinkle.plan import Layout
 from twinkle.remote import traffic
+
+# A type checker does not see what the decorator adds.
+Echo: Any = components.Echo
 
 pytestmark = pytest.mark.usefixtures("job")
 
@@ -216,3 +220,34 @@ def test_what_a_remote_call_returns_is_what_a_local_call_returns(
     assert second.same(handle).gather() == expected == list(local.same(expected))
     for _, extra, seen in second.two(handle, None, config={"tree": config}):
         assert (extra, seen) == (None, {"tree": config})
+
+
+def test_rows_of_the_driver_s_own_components_reach_the_workers(actor: Any) -> None:
+    own = Echo().same([1, 2, 3])
+    result, driver, _ = counted(lambda: actor.same(own))
+    assert driver == 3
+    assert result.gather() == [1, 2, 3]
+    assert [args for args, _ in actor.everything(own)] == [([1, 2, 3],)] * 8
+
+
+def test_workers_rows_reach_the_driver_s_own_components(handle: Sharded) -> None:
+    assert Echo().pulled(handle.select([4, 2])) == [{"id": 4}, {"id": 2}]
+
+
+def test_zips_reach_every_worker_whole_where_nothing_is_cut(handle: Sharded, sampler: Any) -> None:
+    for args, _ in sampler.everything(handle.zip(list("abcdefghij"))):
+        assert args[0] == [({"id": at}, "abcdefghij"[at]) for at in range(10)]
+
+
+def test_the_driver_s_memory_does_not_grow_with_the_rows(sampler: Any, actor: Any) -> None:
+    def resident() -> int:
+        with Path("/proc/self/statm").open() as statm:
+            return int(statm.read().split()[1]) * 4096
+
+    maker = sampler.same(list(range(16)))
+    rows = maker.map(lambda row: np.full(500_000, row))
+    before = resident()
+    for _ in range(3):
+        actor.sum_of(rows)
+        actor.same(rows)
+    assert resident() - before < 16 * 500_000 * 8 / 4

@@ -12,8 +12,11 @@ if TYPE_CHECKING:
     from twinkle.remote.classes import remote_class as remote_class
     from twinkle.remote.classes import remote_function as remote_function
     from twinkle.remote.collectors import collect_tensor_dict as collect_tensor_dict
+    from twinkle.remote.counting import traffic as traffic
     from twinkle.remote.handle import Sharded as Sharded
     from twinkle.remote.handle import Zipped as Zipped
+    from twinkle.remote.loading import RemoteDataLoader as RemoteDataLoader
+    from twinkle.remote.loading import batches as batches
     from twinkle.remote.markers import Global as Global
     from twinkle.remote.markers import Rows as Rows
     from twinkle.remote.markers import Same as Same
@@ -21,14 +24,15 @@ if TYPE_CHECKING:
     from twinkle.remote.setup import initialize as initialize
     from twinkle.remote.setup import shutdown as shutdown
     from twinkle.remote.shares import share as share
-    from twinkle.remote.counting import traffic as traffic
 
 _HOMES = {
     "Global": "markers",
+    "RemoteDataLoader": "loading",
     "Rows": "markers",
     "Same": "markers",
     "Sharded": "handle",
     "Zipped": "handle",
+    "batches": "loading",
     "collect_tensor_dict": "collectors",
     "get_device_placement": "placement_text",
     "initialize": "setup",

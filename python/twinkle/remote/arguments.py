@@ -1,8 +1,8 @@
 """Arguments: what of a call is rows and what is the same for every worker, decided before anything is sent.
 
-What is rows is declared: by name in `rows=`, by `Rows`, by being a handle, or, where nothing is declared, by being the first
-parameter and a list, tuple, array or tensor. Nothing is cut because its length happens to fit; what looks as if it should
-have been declared is refused.
+What is rows is declared: by name in `rows=`, by `Rows`, by being a handle, or, where nothing is declared, by being
+the first parameter and a list, tuple, array or tensor. Nothing is cut because its length happens to fit; what looks
+as if it should have been declared is refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Slot:
 class Part:
     """One value whose rows are cut, or, when `whole`, a handle of which every worker gets all rows.
 
-    `kind` is 'plain' (a list, tuple, range, array or tensor), 'handle', 'zip', or 'single' for a mapping that is one row.
+    `kind` is 'plain' (a list, tuple, range, array or tensor), 'handle', 'zip', or 'single' for a mapping that is one
+    row.
     """
 
     name: str
@@ -61,23 +62,29 @@ class Prepared:
 
 
 def prepare(
-    declaration: Declaration, args: tuple[Any, ...], kwargs: dict[str, Any], *, mine: bool = False
+    declaration: Declaration,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    mine: bool = False,
+    engine: type | None = None,
 ) -> Prepared:
     """Sorts the arguments of one call; refused where lengths differ or rows are not declared.
 
-    With `mine` plain rows are those of this rank alone, of which there may be another number.
+    With `mine` plain rows are those of this rank alone, of which there may be another number. Handles that another
+    engine than `engine` keeps are rows that this process has, and are pulled.
     """
     signature = declaration.parameters
     bound = signature.bind(*args, **kwargs) if signature is not None else None
     if bound is None or not declaration.cuts:
-        collector = _Collector(declaration)
+        collector = _Collector(declaration, engine)
         return Prepared(
             tuple(collector.walk(value, (f"argument {at}",)) for at, value in enumerate(args)),
             {name: collector.walk(value, (name,)) for name, value in kwargs.items()},
             tuple(collector.parts),
             None,
         )
-    collector = _Collector(declaration)
+    collector = _Collector(declaration, engine)
     undeclared = []
     for name, value, holder, key in _named(bound):
         settled, is_declared = collector.argument(name, value, first=name == _first(bound.signature))
@@ -92,7 +99,7 @@ def prepare(
     rows = _one_length(declaration, own)
     rows = _one_length(declaration, [part for part in parts if part not in own]) or rows
     for name, value in undeclared:
-        _refuse_undeclared(declaration, name, value, rows)
+        _refuse_undeclared(declaration, name, value, rows, first=name == _first(bound.signature))
     return Prepared(bound.args, bound.kwargs, tuple(collector.parts), rows)
 
 
@@ -104,8 +111,8 @@ def filled(template: Any, values: list[Any]) -> Any:
 class _Collector:
     """Walks arguments, taking out the parts that are rows."""
 
-    def __init__(self, declaration: Declaration) -> None:
-        self.declaration = declaration
+    def __init__(self, declaration: Declaration, engine: type | None) -> None:
+        self.declaration, self.engine = declaration, engine
         self.parts: list[Part] = []
 
     def argument(self, name: str, value: Any, *, first: bool) -> tuple[Any, bool]:
@@ -118,7 +125,8 @@ class _Collector:
             return self._part(name, "single", value, 1), True
         if isinstance(value, Mapping) or (trees.is_branch(value) and not isinstance(value, (list, tuple))):
             if named is None:
-                return self.walk(value, (name,)), True
+                # A mapping may be configuration; a record of columns in the place of the rows is an oversight.
+                return self.walk(value, (name,)), isinstance(value, Mapping)
             return self._columns(value, (name,)), True
         return self._rows(value, (name,), refuse=False), True
 
@@ -129,7 +137,7 @@ class _Collector:
     def _leaf(self, node: Any, path: trees.Path) -> tuple[bool, Any]:
         cuts = self.declaration.cuts
         if isinstance(node, Same):
-            whole = _Collector(Declaration(name=self.declaration.name))
+            whole = _Collector(Declaration(name=self.declaration.name), self.engine)
             whole.parts = self.parts
             return True, whole.walk(node.value, path)
         if isinstance(node, (Rows, Global)):
@@ -143,10 +151,18 @@ class _Collector:
             if trees.is_branch(value) and not isinstance(value, (list, tuple)):
                 return True, self._columns(value, path)
             return True, self._rows(value, path, refuse=True, everybody=isinstance(node, Global))
+        if isinstance(node, Sharded) and self._foreign(node):
+            rows = node.gather()
+            return True, self._rows(rows, path, refuse=True) if cuts else rows
+        if isinstance(node, Zipped):
+            node = Zipped([part.gather() if self._foreign(part) else part for part in node.parts])
         if isinstance(node, (Sharded, Zipped)):
             kind = "handle" if isinstance(node, Sharded) else "zip"
             return True, self._part(trees.path_text(path), kind, node, len(node), whole=not cuts)
         return False, None
+
+    def _foreign(self, node: Any) -> bool:
+        return self.engine is not None and isinstance(node, Sharded) and not isinstance(node.keeper, self.engine)
 
     def _columns(self, value: Any, path: trees.Path) -> Any:
         """A mapping or dataclass whose every column is rows."""
@@ -169,7 +185,8 @@ class _Collector:
             if len(value) == 1:
                 return self._leaf(value[0], path)[1]
             raise PlanError(
-                f"{self.declaration.name}: {name} is a list of {len(value)} handles; hand over one, or zip them", argument=name
+                f"{self.declaration.name}: {name} is a list of {len(value)} handles; hand over one, or zip them",
+                argument=name,
             )
         rows = count(value)
         if rows is not None:
@@ -178,12 +195,14 @@ class _Collector:
             # Scalars, texts and arrays without dimensions are the same for everybody.
             return self.walk(value, path)
         raise PlanError(
-            f"{self.declaration.name}: {name} is a {type(value).__name__}, which holds no rows: rows are a list, tuple, "
-            "array, tensor or handle, or a mapping or dataclass whose every column is one",
+            f"{self.declaration.name}: {name} is a {type(value).__name__}, which holds no rows: rows are a list, "
+            "tuple, array, tensor or handle, or a mapping or dataclass whose every column is one",
             argument=name,
         )
 
-    def _part(self, name: str, kind: str, value: Any, rows: int, *, whole: bool = False, everybody: bool = False) -> Slot:
+    def _part(
+        self, name: str, kind: str, value: Any, rows: int, *, whole: bool = False, everybody: bool = False
+    ) -> Slot:
         self.parts.append(Part(name, kind, value, rows, whole, everybody))
         return Slot(len(self.parts) - 1)
 
@@ -213,22 +232,32 @@ def _one_length(declaration: Declaration, cut: list[Part]) -> int | None:
     for part in cut[1:]:
         if part.rows != cut[0].rows:
             raise PlanError(
-                f"{declaration.name}: {cut[0].name} has {cut[0].rows} rows and {part.name} has {part.rows}; what is cut "
-                "together must have as many rows",
+                f"{declaration.name}: {cut[0].name} has {cut[0].rows} rows and {part.name} has {part.rows}; what is "
+                "cut together must have as many rows",
                 lengths=[cut[0].rows, part.rows],
             )
     return cut[0].rows if cut else None
 
 
-def _refuse_undeclared(declaration: Declaration, name: str, value: Any, rows: int | None) -> None:
+def _refuse_undeclared(declaration: Declaration, name: str, value: Any, rows: int | None, *, first: bool) -> None:
+    record = trees.is_branch(value) and not isinstance(value, (list, tuple, Mapping))
+    columns = (
+        [str(key) for key, column in trees.children(value) if (count(column) or 0) > 1] if first and record else []
+    )
+    if rows is None and columns:
+        raise PlanError(
+            f"{declaration.name}: {name} is a {type(value).__name__} whose {', '.join(columns)} may be rows, and the "
+            "call has no others: declare it in rows=, or wrap it in Rows or Same",
+            argument=name,
+        )
     if rows is None or rows < 2 or isinstance(value, (Sharded, Zipped)):
         return
     if count(value) == rows and not any(
         isinstance(item, (Sharded, Zipped, Rows, Same, Global)) for _, item in trees.children(value)
     ):
         raise PlanError(
-            f"{declaration.name}: {name} has {rows} items, as many as the call has rows, and nobody has said whether it is "
-            f"rows: declare it in rows=, or wrap it in Rows or Same",
+            f"{declaration.name}: {name} has {rows} items, as many as the call has rows, and nobody has said whether "
+            "it is rows: declare it in rows=, or wrap it in Rows or Same",
             argument=name,
             rows=rows,
         )

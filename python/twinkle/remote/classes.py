@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from twinkle.errors import PlacementError, PlanError
 from twinkle.remote.session import current_session
-from twinkle.remote.signature import Declaration, declared
+from twinkle.remote.signature import declared
 from twinkle.runtime import current
 
 if TYPE_CHECKING:
@@ -17,51 +17,51 @@ if TYPE_CHECKING:
 
 __all__ = ["construct", "remote_class", "remote_function"]
 
-_Class = TypeVar("_Class", bound=type)
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 #: Where an instance keeps what runs its calls.
 _COMPONENT = "_twinkle_component"
 
 
-def remote_function(
+def remote_function(  # noqa: PLR0917 - the contract's order
     dispatch: Any = "all",
     execute: str = "all",
     collect: Any = "none",
     rows: str | Sequence[str] | None = None,
-    result_rows: str | Sequence[str | int] | Mapping[str, Any] | None = None,
+    result_rows: str | int | Sequence[str | int] | Mapping[str, Any] | None = None,
     collect_from: str = "pp_last",
     split: Any = "even",
     group: int = 1,
-    allow_empty: bool = False,  # noqa: FBT001, FBT002 - the order of the arguments is the contract
+    allow_empty: bool = False,  # noqa: FBT001, FBT002 - the contract's order
     loss_mask: str | Mapping[str, Any] | None = None,
     pad_values: Mapping[str, Any] | None = None,
     fan_out: str = "all",
     verify_replicas: bool = False,  # noqa: FBT001, FBT002
     sync: bool = False,  # noqa: FBT001, FBT002
-    lazy_collect: bool | None = None,
+    lazy_collect: bool | None = None,  # noqa: FBT001 - the contract's order
     timeout: float | None = None,
     **unknown: Any,
 ) -> Callable[[_Method], _Method]:
     """Declares how calls of a method reach the workers, and what becomes of their results.
 
-    Where rows go: `dispatch` 'all' gives every worker everything, 'slice_dp' cuts rows into one shard per data rank, 'slice'
-    into one per worker, a function `(workers, worker, args, kwargs, device_mesh)` returns each worker's arguments. `rows`
-    names the parameters that are rows; None is the first one, if it is a list, tuple, array, tensor or handle. `split` is
-    'even', 'pad' (shards of one size, short ones repeating a row, which `loss_mask` masks) or a function `(n, shards)` that
-    returns a Layout; `group` keeps that many neighbours together; shards without rows are refused unless `allow_empty`.
-    `fan_out='lead'` gives rows to the first worker of each shard alone, the others get None.
+    Where rows go: `dispatch` 'all' gives every worker everything, 'slice_dp' cuts rows into one shard per data rank,
+    'slice' into one per worker, a function `(workers, worker, args, kwargs, device_mesh)` returns each worker's
+    arguments. `rows` names the parameters that are rows; None is the first one, if it is a list, tuple, array, tensor
+    or handle. `split` is 'even', 'pad' (shards of one size, short ones repeating a row, which `loss_mask` masks) or a
+    function `(n, shards)` that returns a Layout; `group` keeps that many neighbours together; shards without rows are
+    refused unless `allow_empty`. `fan_out='lead'` gives rows to the first worker of each shard alone, the others get
+    None.
 
     Who runs: `execute` 'all', 'first' (worker 0, with all rows), or 'peer' (this driver's share of the workers).
 
-    What comes back: `collect` 'none' is a list with every worker's result; 'flatten' and 'last_pp' join rows in order, once
-    per row; 'mean' (or 'avg', weighted by rows) and 'sum' fold numbers; 'first' and 'last_pp_first' take the first shard's;
-    a function `(outputs, device_mesh)` does what it likes. `result_rows` names the keys of a result that are rows, or maps
-    keys to a rule: 'rows', 'list', 'mean', ('mean', weight key), 'sum', 'first', 'max'. `collect_from` says which replicas
-    have the result: 'pp_last', 'pp_first', 'any' (all of them alike), 'all' (every worker's is collected).
-    `verify_replicas` compares them. `pad_values` widens columns whose rows differ in width. Rows stay with the workers, as a
-    handle, where `lazy_collect` (None: as `initialize` says); `sync=True` always pulls them. `timeout` is one deadline in
-    seconds for the whole call.
+    What comes back: `collect` 'none' is a list with every worker's result; 'flatten' and 'last_pp' join rows in
+    order, once per row; 'mean' (or 'avg', weighted by rows) and 'sum' fold numbers; 'first' and 'last_pp_first' take
+    the first shard's; a function `(outputs, device_mesh)` does what it likes. `result_rows` names the keys of a
+    result that are rows, or maps keys to a rule: 'rows', 'list', 'mean', ('mean', weight key), 'sum', 'first', 'max'.
+    `collect_from` says which replicas have the result: 'pp_last', 'pp_first', 'any' (all of them alike), 'all' (every
+    worker's is collected). `verify_replicas` compares them. `pad_values` widens columns whose rows differ in width.
+    Rows stay with the workers, as a handle, where `lazy_collect` (None: as `initialize` says); `sync=True` always
+    pulls them. `timeout` is one deadline in seconds for the whole call.
     """
     options = {
         "dispatch": dispatch,
@@ -102,27 +102,32 @@ def remote_function(
     return decorate
 
 
-def remote_class(execute: str = "all") -> Callable[[_Class], _Class]:
+def remote_class(execute: str = "all") -> Callable[[type], Any]:
     """Makes a class a component, which takes the keywords `remote_group=None` and `device_mesh=None` beside its own.
 
-    Without a `remote_group`, or in local mode, it is built in this process. With one, an object is built in every worker of
-    that group, or with `execute='first'` in its first worker alone, which sees a mesh of one; what the caller holds then
-    passes calls of its `remote_function` methods on. `device_mesh` has one position per worker or one per device; the object
-    finds it as `self.device_mesh`, and its constructor gets it if it takes a parameter of that name.
+    Without a `remote_group`, or in local mode, it is built in this process. With one, an object is built in every
+    worker of that group, or with `execute='first'` in its first worker alone, which sees a mesh of one; what the
+    caller holds then passes calls of its `remote_function` methods on. `device_mesh` has one position per worker or
+    one per device; the object finds it as `self.device_mesh`, and its constructor gets it if it takes a parameter of
+    that name.
     """
     if execute not in ("all", "first"):
         raise PlanError(f"remote_class: execute must be 'all' or 'first', not {execute!r}; write @remote_class()")
 
-    def decorate(kind: _Class) -> _Class:
+    def decorate(kind: type) -> Any:
         if not isinstance(kind, type):
             raise PlanError(f"remote_class decorates a class, not {kind!r}")
         original = kind.__init__  # type: ignore[misc]
 
         @functools.wraps(original)
-        def init(self: Any, *args: Any, remote_group: str | None = None, device_mesh: Any = None, **kwargs: Any) -> None:
+        def init(
+            self: Any, *args: Any, remote_group: str | None = None, device_mesh: Any = None, **kwargs: Any
+        ) -> None:
             if getattr(self, "_twinkle_building", False):
                 # The constructor of a base class, called from one that is being built already.
-                original(self, *args, **kwargs, **_accepted(original, device_mesh=device_mesh, remote_group=remote_group))
+                original(
+                    self, *args, **kwargs, **_accepted(original, device_mesh=device_mesh, remote_group=remote_group)
+                )
                 return
             if type(self).__init__ is not init:
                 raise PlanError(
@@ -140,17 +145,19 @@ def remote_class(execute: str = "all") -> Callable[[_Class], _Class]:
     return decorate
 
 
-def construct(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: DeviceMesh | None) -> Any:
-    """Builds the object itself, in this process; `mesh` is the component's, None where it was given none."""
-    instance = kind.__new__(kind)
-    original = getattr(kind.__init__, "__twinkle_init__", kind.__init__)  # type: ignore[misc]
+def construct(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any], offered: dict[str, Any]) -> Any:
+    """Builds the object itself, in this process; of what is offered its constructor gets what it has parameters for."""
+    mesh = offered["device_mesh"]
+    maker: Any = kind
+    instance = maker.__new__(kind)
+    original: Any = getattr(kind.__init__, "__twinkle_init__", kind.__init__)  # type: ignore[misc]
     _set(instance, "_twinkle_building", value=True)
     _set(instance, "device_mesh", value=mesh if mesh is not None else current.device_mesh)
-    original(instance, *args, **kwargs, **_accepted(original, device_mesh=mesh))
+    original(instance, *args, **{**_accepted(original, **offered), **kwargs})
     return instance
 
 
-def _begin(
+def _begin(  # noqa: PLR0917 - what a constructor was called with
     self: Any, execute: str, args: tuple[Any, ...], kwargs: dict[str, Any], group: str | None, mesh: DeviceMesh | None
 ) -> None:
     session = current_session()
@@ -177,29 +184,35 @@ def _begin(
             own = mesh or session.device_mesh or DeviceMesh.from_sizes(dp_size=owner.workers)
         if first and given:
             kwargs = {**kwargs, **_accepted(getattr(type(self).__init__, "__twinkle_init__"), device_mesh=mesh)}  # noqa: B009
-        component = owner.component(type(self), args, kwargs, own, first=first, given=given and not first, lazy=session.lazy_collect)
+        component = owner.component(
+            type(self), args, kwargs, own, first=first, given=given and not first, lazy=session.lazy_collect
+        )
         _set(self, _COMPONENT, value=component)
         _set(self, "device_mesh", value=own)
         return
     from twinkle.remote.engine_local import LocalComponent
 
-    component = None
+    local: LocalComponent | None = None
     if session is not None:
         own_mesh = mesh or (current.device_mesh if session.mode == "local" else None)
-        component = LocalComponent(self, own_mesh, execute, lazy=session.lazy_collect)
+        local = LocalComponent(self, own_mesh, execute, lazy=session.lazy_collect)
     _set(self, "_twinkle_building", value=True)
     _set(self, "device_mesh", value=mesh if mesh is not None else current.device_mesh)
     original = type(self).__init__.__twinkle_init__
-    if component is None or component.builds:
-        original(self, *args, **kwargs, **_accepted(original, device_mesh=mesh))
-    if component is not None:
-        _set(self, _COMPONENT, value=component)
+    if local is None or local.builds:
+        original(self, *args, **_accepted(original, device_mesh=mesh, remote_group=group), **kwargs)
+    if local is not None:
+        _set(self, _COMPONENT, value=local)
 
 
 def _accepted(function: Any, **offered: Any) -> dict[str, Any]:
-    """What of the offered keywords a function has a parameter for, and was given."""
+    """What of the offered keywords a function has a parameter for, and was given or cannot do without."""
     parameters = inspect.signature(function).parameters
-    return {name: value for name, value in offered.items() if name in parameters and value is not None}
+    return {
+        name: value
+        for name, value in offered.items()
+        if name in parameters and (value is not None or parameters[name].default is inspect.Parameter.empty)
+    }
 
 
 def _set(instance: Any, name: str, *, value: Any) -> None:

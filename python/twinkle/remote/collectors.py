@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import PlanError
 from twinkle.remote import rows
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from twinkle.mesh import DeviceMesh
 
 __all__ = ["collect_tensor_dict"]
@@ -17,8 +18,8 @@ __all__ = ["collect_tensor_dict"]
 def collect_tensor_dict(outputs: Sequence[dict[str, Any]], device_mesh: DeviceMesh) -> dict[str, Any]:
     """One dict out of those of all workers: each key joined along rows in data-rank order, replicas once.
 
-    Pass it as `collect=`. Keys stay in the order of the first representative; other dimensions are widened to the widest.
-    Values that hold no rows are listed, one per shard.
+    Pass it as `collect=`. Keys stay in the order of the first representative; other dimensions are widened to the
+    widest. Values that hold no rows are listed, one per shard.
     """
     placement = device_mesh.placement(workers=len(outputs)) if len(outputs) == device_mesh.world_size else None
     if placement is None:

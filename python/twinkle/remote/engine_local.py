@@ -1,14 +1,13 @@
 """Calls on components that live in this process, alone or as one of the processes of a launcher.
 
 The same declarations hold as on Ray. Under a launcher every rank makes the same calls: rows go from rank to rank by one
-all-to-all per handle, results are joined on every rank, and ranks outside a component's mesh take part with empty hands.
+all-to-all per handle, results are joined on every rank, and ranks outside a component's mesh take part with empty
+hands.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-
-import numpy
 
 from twinkle.errors import PlanError, RemoteCallError
 from twinkle.plan import Layout, Placement, route
@@ -21,7 +20,7 @@ from twinkle.remote.handle import Sharded, Store
 from twinkle.remote.handover import hand_over
 from twinkle.remote.masking import masked
 from twinkle.remote.results import Leaf, combined, unmarked
-from twinkle.remote.split import layout_of
+from twinkle.remote.split import alike, end_to_end, layout_of
 from twinkle.remote.waiting import call_error
 from twinkle.remote.worker import Reply, Request, digest_of, run
 
@@ -83,6 +82,13 @@ class _Call:
         prepared = prepare(declaration, tuple(args), dict(kwargs), mine=self.peers is not None)
         layout = self._layout(prepared)
         values = [self._value(part, layout) for part in prepared.parts]
+        if (
+            declaration.fan_out == "lead"
+            and self.shard is not None
+            and self.placement.lead[self.shard] != self.position
+        ):
+            # The lead hands them on itself.
+            values = [value if part.whole else None for part, value in zip(prepared.parts, values, strict=True)]
         if self.position is None:
             reply, failure = None, None
         else:
@@ -93,13 +99,23 @@ class _Call:
             return None if reply is None else unmarked(reply.rest)
         return self._collected(reply, failure, layout)
 
-    def _tried(self, prepared: Prepared, values: list[Any], layout: Layout | None) -> tuple[Reply | None, Exception | None]:
+    def _tried(
+        self, prepared: Prepared, values: list[Any], layout: Layout | None
+    ) -> tuple[Reply | None, Exception | None]:
         declaration = self.declaration
         shard = self.shard or 0
         reader = self.position in self.placement.holders(shard).tolist()
         plain = callable(declaration.collect) or declaration.collect == "none"
         request = Request(
-            "", declaration.name, (), shard, layout, True if reader or plain else None, 0, (), declaration.verify_replicas
+            "",
+            declaration.name,
+            (),
+            shard,
+            layout,
+            True if reader or plain else None,
+            0,
+            (),
+            declaration.verify_replicas,
         )
         method = getattr(type(self.component.instance), declaration.name.rpartition(".")[2]).__twinkle__[1]
         args, kwargs = filled(prepared.args, values), filled(prepared.kwargs, values)
@@ -134,23 +150,22 @@ class _Call:
                 if one != brought[0]:
                     first = self.ranks[members[0]]
                     raise PlanError(
-                        f"{self.declaration.name}: {mine[0].name} is a plain list, which means each rank's own rows, but "
-                        f"ranks {first} and {self.ranks[member]} are replicas of shard {shard} and brought different ones "
-                        f"({brought[0][0][0]} and {one[0][0]} rows): pass the handle of another call, wrap the rows of the "
-                        "whole job in Global, or change rows in place with handle.map(f)",
+                        f"{self.declaration.name}: {mine[0].name} is a plain list, which means each rank's own "
+                        f"rows, but ranks {first} and {self.ranks[member]} are replicas of shard {shard} and brought "
+                        f"different ones ({brought[0][0][0]} and {one[0][0]} rows): pass the handle of another call, "
+                        "wrap the rows of the whole job in Global, or change rows in place with handle.map(f)",
                         shard=shard,
                         ranks=[first, self.ranks[member]],
                     )
             sizes.append(brought[0][0][0])
-        borders = [sum(sizes[:at]) for at in range(len(sizes) + 1)]
+        layout = end_to_end(sizes)
         for part in others:
-            if part.rows != borders[-1]:
+            if part.rows != layout.n:
                 raise PlanError(
-                    f"{self.declaration.name}: all ranks together brought {borders[-1]} rows of {mine[0].name}, and "
+                    f"{self.declaration.name}: all ranks together brought {layout.n} rows of {mine[0].name}, and "
                     f"{part.name} has {part.rows}",
-                    lengths=[borders[-1], part.rows],
+                    lengths=[layout.n, part.rows],
                 )
-        layout = Layout.explicit([range(a, b) for a, b in zip(borders, borders[1:], strict=False)])
         if not self.declaration.allow_empty:
             layout.require_rows()
         return layout
@@ -184,6 +199,8 @@ class _Call:
         if self.peers is None or keeper.peers is None:
             return layout.take(handle.gather(), self.shard or 0)
         over = hand_over(handle.layout, layout, [len(self.placement.members(d)) for d in range(layout.shards)])
+        import numpy
+
         moves = numpy.concatenate([handle.layout.reshard(layout), handle.layout.pad_moves(layout)])
         places = {rank: worker for worker, rank in enumerate(keeper.ranks)}
         same = [places.get(rank, -1) for rank in self.ranks]
@@ -244,14 +261,17 @@ class _Call:
             weights = [self._weight(layout, shard) for shard in range(self.placement.shards)]
         bare = [told[self.ranks[worker] if self.peers is not None else 0][1] for worker in found]
         return combined(
-            [reply.rest for reply in bare], weights, self.declaration, lambda leaf: self._rows(leaf, bare, leaves, layout), found
+            [reply.rest for reply in bare],
+            weights,
+            self.declaration,
+            lambda leaf: self._rows(leaf, bare, leaves, layout),
+            found,
         )
 
     def _rows(self, leaf: Leaf, bare: Sequence[Reply], leaves: Any, layout: Layout | None) -> Any:
         counts = [reply.counts[leaf.index] for reply in bare]
         if layout is None:
-            borders = [sum(counts[:at]) for at in range(len(counts) + 1)]  # type: ignore[misc]
-            made = Layout.explicit([range(a, b) for a, b in zip(borders, borders[1:], strict=False)])
+            made = end_to_end([count or 0 for count in counts])
         else:
             for shard, (count, expected) in enumerate(zip(counts, layout.sizes.tolist(), strict=True)):
                 if count != expected:
@@ -285,17 +305,20 @@ class _Call:
                 about["rows"] = layout.rows(self.shard_of[worker]).tolist()
             if failure is not None:
                 raise call_error(self.declaration.name, about, failure) from failure
-            raise RemoteCallError(f"{self.declaration.name} failed on rank {rank}: {text}", method=self.declaration.name, **about)
+            raise RemoteCallError(
+                f"{self.declaration.name} failed on rank {rank}: {text}", method=self.declaration.name, **about
+            )
 
     def _compare(self, told: list[Any]) -> None:
         for shard in range(self.placement.shards):
-            members = self.placement.members(shard).tolist()
+            holders = self.placement.holders(shard).tolist()
+            members = alike(self.mesh, self.placement.members(shard).tolist(), holders, 1)
             for member in members[1:]:
                 ranks = [self.ranks[members[0]], self.ranks[member]]
                 if told[ranks[0]][2] != told[ranks[1]][2]:
                     raise PlanError(
-                        f"{self.declaration.name}: ranks {ranks[0]} and {ranks[1]} are replicas of shard {shard} and returned "
-                        "different results",
+                        f"{self.declaration.name}: ranks {ranks[0]} and {ranks[1]} are replicas of shard {shard} and "
+                        "returned different results",
                         shard=shard,
                         ranks=ranks,
                     )

@@ -1,35 +1,39 @@
 """Calls on components whose workers are Ray actors.
 
-One call is planned here, on the driver, from numbers alone; rows the driver has are cut once per shard, rows that workers
-have go from worker to worker. The driver waits for small replies and never for rows, unless it is to have them.
+One call is planned here, on the driver, from numbers alone; rows the driver has are cut once per shard, rows that
+workers have go from worker to worker. The driver waits for small replies and never for rows, unless it is to have
+them.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import PlanError
-from twinkle.plan import Layout, Placement, route
+from twinkle.plan import Layout, Placement
 from twinkle.platform import Platform
 from twinkle.remote import rows as row_tools
 from twinkle.remote.arguments import Part, Prepared, prepare
+from twinkle.remote.counting import traffic
 from twinkle.remote.handle import Sharded, Store, Zipped
-from twinkle.remote.handover import HandOver, Read, hand_over
+from twinkle.remote.handover import hand_over
 from twinkle.remote.pickling import packed
 from twinkle.remote.results import Leaf, combined
-from twinkle.remote.signature import Declaration
-from twinkle.remote.split import layout_of
-from twinkle.remote.counting import traffic
+from twinkle.remote.sources import Keeper, Plan, Sources
+from twinkle.remote.split import alike, end_to_end, layout_of
 from twinkle.remote.waiting import Deadline, Told, results_of
 from twinkle.remote.worker import Fill, Reply, Request
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from twinkle.mesh import DeviceMesh
+    from twinkle.plan import CollectFrom
     from twinkle.remote.group_ray import RayGroup
+    from twinkle.remote.signature import Declaration
 
 __all__ = ["RayComponent"]
 
@@ -57,10 +61,10 @@ class RayComponent:
 
     def __init__(self, group: RayGroup, name: str, mesh: DeviceMesh, workers: int, *, lazy: bool) -> None:
         self.group, self.name, self.mesh, self.workers, self.lazy = group, name, mesh, workers, lazy
-        self._targets: dict[tuple[str, str, str, slice | None], _Target] = {}
+        self._targets: dict[Any, _Target] = {}
         self._placements: dict[str, Placement] = {}
 
-    def placement(self, collect_from: str) -> Placement:
+    def placement(self, collect_from: CollectFrom) -> Placement:
         """Which worker holds which shard of the component's mesh."""
         if collect_from not in self._placements:
             gpus = self.group.gpus_per_worker if self.mesh.world_size != self.workers else 1
@@ -82,7 +86,7 @@ class RayComponent:
             found = self._targets[_hashable(key)] = self._make_target(*key)
         return found
 
-    def _make_target(self, dispatch: str, execute: str, holders: str, peers: slice | None) -> _Target:
+    def _make_target(self, dispatch: str, execute: str, holders: CollectFrom, peers: slice | None) -> _Target:
         if execute == "first":
             return _Target([0], {0: 0}, [[0]], [[0]], None)
         if dispatch == "slice":
@@ -143,9 +147,9 @@ class _Call:
         if callable(declaration.dispatch):
             total = component.workers
             pairs = [declaration.dispatch(total, w, args, kwargs, component.mesh) for w in self.target.workers]
-            self.prepared_each = [prepare(declaration, tuple(a), dict(k)) for a, k in pairs]
+            self.prepared_each = [prepare(declaration, tuple(a), dict(k), engine=Keeper) for a, k in pairs]
         else:
-            self.prepared_each = [prepare(declaration, args, kwargs)]
+            self.prepared_each = [prepare(declaration, args, kwargs, engine=Keeper)]
         self.layout = layout_of(declaration, self.prepared.rows, self.target.shards)
 
     @property
@@ -161,15 +165,17 @@ class _Call:
     @cached_property
     def readers(self) -> set[int]:
         """The workers whose results are collected."""
-        if callable(self.declaration.collect) or self.declaration.collect == "none" or self.declaration.collect_from == "all":
+        if (
+            callable(self.declaration.collect)
+            or self.declaration.collect == "none"
+            or self.declaration.collect_from == "all"
+        ):
             return set(self.target.workers)
         if self.keep and self.declaration.collect_from == "any":
             return {worker for those in self.target.holders for worker in those}
         return {those[0] for those in self.target.holders if those}
 
     def run(self) -> Any:
-        import ray
-
         hosts = self.component.group.hosts
         templates = [_blob((each.args, each.kwargs)) for each in self.prepared_each]
         plain = self._plain()
@@ -179,9 +185,12 @@ class _Call:
         references = []
         for at, worker in enumerate(self.target.workers):
             shard = self.target.shard_of[worker]
-            sources = _Sources(self.component, worker)
+            sources = Sources(self.component, worker)
             prepared = self.prepared_each[at if len(self.prepared_each) > 1 else 0]
-            fills = tuple(self._fill(part, index, worker, shard, plans, whole, sources) for index, part in enumerate(prepared.parts))
+            fills = tuple(
+                self._fill(part, index, worker, shard, plans, whole, sources)
+                for index, part in enumerate(prepared.parts)
+            )
             request = Request(
                 self.component.name,
                 self.declaration.name.rpartition(".")[2],
@@ -195,11 +204,12 @@ class _Call:
             )
             template = templates[at if len(templates) > 1 else 0]
             references.append(
-                hosts[worker].call.remote(pickle.dumps(request), template, plain[shard] if plain else None, *sources.references)
+                hosts[worker].call.remote(
+                    pickle.dumps(request), template, plain[shard] if plain else None, *sources.references
+                )
             )
         replies: list[Reply] = results_of(references, self.deadline, self.declaration.name, told)
         traffic.moved_rows += sum(reply.received for reply in replies)
-        del ray
         return self._collected(dict(zip(self.target.workers, replies, strict=True)))
 
     # Rows on their way to the workers.
@@ -207,8 +217,11 @@ class _Call:
     def _plain(self) -> list[Any] | None:
         """For each shard, its rows of what the driver has, pickled once."""
         columns = list(_plain_parts(self.prepared.parts))
-        if not columns or self.layout is None:
+        if not columns:
             return None
+        if self.layout is None:
+            # Beside a handle of which everybody gets all rows: the same for everybody.
+            return [_blob([part.value for part in columns])] * self.target.shards
         traffic.driver_rows += self.layout.n
         lead_only = self.declaration.fan_out == "lead"
         made = []
@@ -218,27 +231,34 @@ class _Call:
             made.append(_blob(cut, copies))
         return made
 
-    def _plans(self) -> dict[int, _Plan]:
+    def _plans(self) -> dict[int, Plan]:
         """For each handle that is cut, what every worker reads."""
-        plans: dict[int, _Plan] = {}
+        plans: dict[int, Plan] = {}
         for handle in _handles(self.prepared.cut):
             if self.layout is not None and id(handle) not in plans:
                 counts = [len(members) for members in self.target.members]
-                plans[id(handle)] = _Plan(self, handle, hand_over(handle.layout, self.layout, counts), self.layout)
+                plans[id(handle)] = Plan(self, handle, hand_over(handle.layout, self.layout, counts), self.layout)
         return plans
 
-    def _whole_plans(self) -> dict[int, _Plan]:
+    def _whole_plans(self) -> dict[int, Plan]:
         """For each handle of which every worker gets all rows, what to read."""
-        plans: dict[int, _Plan] = {}
+        plans: dict[int, Plan] = {}
         for prepared in self.prepared_each:
             for handle in _handles([part for part in prepared.parts if part.whole]):
                 everything = Layout.even(len(handle), 1)
                 over = hand_over(handle.layout, everything, [len(self.target.workers)])
-                plans.setdefault(id(handle), _Plan(self, handle, over, everything))
+                plans.setdefault(id(handle), Plan(self, handle, over, everything))
         return plans
 
-    def _fill(
-        self, part: Part, index: int, worker: int, shard: int, plans: dict[int, _Plan], whole: dict[int, _Plan], sources: _Sources
+    def _fill(  # noqa: PLR0917 - one slot, spelled out
+        self,
+        part: Part,
+        index: int,
+        worker: int,
+        shard: int,
+        plans: dict[int, Plan],
+        whole: dict[int, Plan],
+        sources: Sources,
     ) -> Fill:
         if not part.whole and self.declaration.fan_out == "lead" and worker != min(self.target.members[shard]):
             return Fill(part.name, absent=True)
@@ -271,7 +291,10 @@ class _Call:
             found, weights = self.target.workers, [self._weight(self.target.shard_of[w]) for w in self.target.workers]
         else:
             shards = [shard for shard, those in enumerate(self.target.holders) if those]
-            found, weights = [self.target.holders[shard][0] for shard in shards], [self._weight(shard) for shard in shards]
+            found, weights = (
+                [self.target.holders[shard][0] for shard in shards],
+                [self._weight(shard) for shard in shards],
+            )
         rests = [replies[worker].rest for worker in found]
         return combined(rests, weights, self.declaration, lambda leaf: self._rows(leaf, replies, found), found)
 
@@ -290,6 +313,12 @@ class _Call:
         return Sharded(layout, self._store(replies, found), leaf.index, leaf.name, self.declaration.pad_values)
 
     def _store(self, replies: dict[int, Reply], found: Sequence[int]) -> Store:
+        reply = replies[found[0]]
+        if self._kept is None and reply.layout is not None:
+            # One worker has cut the rows for whom they are made.
+            cut = tuple(((found[0], reference),) for reference in reply.rows)
+            keeper = Keeper(self.component, None, tuple(range(reply.layout.shards)))
+            self._kept = Store(keeper, cut, reply.layout.id % 2**64)
         if self._kept is None:
             holders = []
             for worker in found:
@@ -308,16 +337,18 @@ class _Call:
 
     def _result_layout(self, leaf: Leaf, replies: dict[int, Reply], found: Sequence[int]) -> Layout:
         counts = [replies[worker].counts[leaf.index] for worker in found]
+        own = replies[found[0]].layout
+        if own is not None:
+            return own.settled()
         if self.layout is None:
-            borders = [sum(counts[:at]) for at in range(len(counts) + 1)]  # type: ignore[misc]
-            return Layout.explicit([range(a, b) for a, b in zip(borders, borders[1:], strict=False)])
+            return end_to_end([count or 0 for count in counts])
         sizes = self.layout.sizes.tolist()
         for worker, count in zip(found, counts, strict=True):
             expected = sizes[self.target.shard_of[worker]]
             if count != expected:
                 raise PlanError(
-                    f"{self.declaration.name}: worker {worker} returned {count} rows at {leaf.name!r}, expected {expected}, "
-                    "one for each row it was given",
+                    f"{self.declaration.name}: worker {worker} returned {count} rows at {leaf.name!r}, expected "
+                    f"{expected}, one for each row it was given",
                     worker=worker,
                     key=leaf.name,
                     expected=expected,
@@ -327,11 +358,12 @@ class _Call:
             return self.layout.settled()
         # Peers: the shards of this driver's own workers, renumbered.
         real = [int(self.layout.real_sizes[self.target.shard_of[worker]]) for worker in found]
-        borders = [sum(real[:at]) for at in range(len(real) + 1)]
-        return Layout.explicit([range(a, b) for a, b in zip(borders, borders[1:], strict=False)])
+        return end_to_end(real)
 
     def _compare_digests(self, replies: dict[int, Reply]) -> None:
-        for shard, members in enumerate(self.target.members):
+        width = max(self.component.mesh.world_size // self.component.workers, 1)
+        for shard, holders in enumerate(self.target.holders):
+            members = alike(self.component.mesh, self.target.members[shard], holders, width)
             for worker in members[1:]:
                 if replies[worker].digest != replies[members[0]].digest:
                     raise PlanError(
@@ -340,134 +372,6 @@ class _Call:
                         shard=shard,
                         workers=[members[0], worker],
                     )
-
-
-class Keeper:
-    """Reads what the workers of one call have kept."""
-
-    def __init__(self, component: RayComponent, placement: Placement | None, shards: tuple[int, ...]) -> None:
-        self.component, self.placement, self.shards = component, placement, shards
-
-    def read(self, store: Store, leaf: int, wanted: dict[int, list[tuple[int, int]]]) -> dict[int, list[Any]]:
-        """Pulls the named cuts of the named shards into this process."""
-        self.component.group.check_alive("reading rows")
-        asked = list(wanted)
-        references = []
-        for shard in asked:
-            worker, reference = store.holders[shard][0]
-            host = self.component.group.hosts[worker]
-            references.append(host.pieces.remote(reference, leaf, wanted[shard], put=False))
-        found = results_of(references, Deadline(None), "reading rows", lambda at: self._told(store, asked[at]))
-        traffic.driver_rows += sum(stop - start for cuts in wanted.values() for start, stop in cuts)
-        return dict(zip(asked, found, strict=True))
-
-    def mapped(self, store: Store, leaf: int, function: Any) -> Store:
-        """Applies a function to every stored row, where it is."""
-        blob = packed(function)
-        calls = [(shard, *holder) for shard, holders in enumerate(store.holders) for holder in holders]
-        hosts = self.component.group.hosts
-        references = [hosts[worker].mapped.remote(reference, leaf, blob) for _, worker, reference in calls]
-        found = results_of(references, Deadline(None), "map", lambda at: self._told(store, calls[at][0]))
-        holders: list[list[Any]] = [[] for _ in store.holders]
-        lengths: list[list[int] | None] = [None for _ in store.holders]
-        for (shard, worker, _), (references_made, known) in zip(calls, found, strict=True):
-            holders[shard].append((worker, references_made[0]))
-            lengths[shard] = known
-        return Store(self, tuple(map(tuple, holders)), store.identity, (tuple(lengths),))
-
-    def _told(self, store: Store, shard: int) -> dict[str, Any]:
-        worker = store.holders[shard][0][0]
-        return {"worker": worker, "node": self.component.group.node_of(worker), "rows_text": f"shard {shard}"}
-
-
-class _Sources:
-    """The objects that one call of one worker is handed, each once."""
-
-    def __init__(self, component: RayComponent, worker: int) -> None:
-        self.component, self.worker = component, worker
-        self.references: list[Any] = []
-        self.expected: list[tuple[int, int] | None] = []
-        self._places: dict[Any, int] = {}
-
-    def place(self, reference: Any, expected: tuple[int, int] | None) -> int:
-        """The number of an object among those handed over."""
-        if reference not in self._places:
-            self._places[reference] = len(self.references)
-            self.references.append(reference)
-            self.expected.append(expected)
-        return self._places[reference]
-
-
-class _Plan:
-    """The hand-over of one handle in one call."""
-
-    def __init__(self, call: _Call, handle: Sharded, over: HandOver, layout: Layout) -> None:
-        self.handle, self.over, self.store = handle, over, handle._store
-        self.keeper: Keeper = self.store.keeper
-        self.keeper.component.group.check_alive(call.declaration.name)
-        self.nearest = self._nearest(call, layout)
-        self.pieces: dict[Read, Any] = self._cut_at_source(call) if over.cut_at_source else {}
-
-    def fill(self, name: str, worker: int, shard: int, sources: _Sources) -> Fill:
-        """How one worker puts its rows together."""
-        reads: Sequence[Read] = self.over.reads[shard]
-        pads = self.over.pads[shard]
-        if not reads and not any(isinstance(pad, tuple) for pad in pads):
-            # No rows, but of the right type: an empty piece.
-            reads = [(0, 0, 0)]
-        pieces = tuple(self._piece(read, worker, sources) for read in reads)
-        settled = tuple(pad if isinstance(pad, int) else self._piece(pad, worker, sources) for pad in pads)
-        return Fill(name, pieces=pieces, pads=settled)
-
-    def _piece(self, read: Read, worker: int, sources: _Sources) -> tuple[int, int, tuple[int, int] | None]:
-        if read in self.pieces:
-            return sources.place(self.pieces[read], None), 0, None
-        shard, start, stop = read
-        reference = self._holder(shard, worker)[1]
-        expected = (self.store.identity, self.keeper.shards[shard])
-        return sources.place(reference, expected), self.handle._leaf, (start, stop)
-
-    def _holder(self, shard: int, worker: int) -> tuple[int, Any]:
-        chosen = self.nearest.get((shard, worker))
-        those = self.store.holders[shard]
-        return next((holder for holder in those if holder[0] == chosen), those[0])
-
-    def _nearest(self, call: _Call, layout: Layout) -> dict[tuple[int, int], int]:
-        """Where a shard has several holders, the one that each worker reads from."""
-        source, target = self.keeper.placement, call.target.placement
-        if source is None or target is None or all(len(those) == 1 for those in self.store.holders):
-            return {}
-        if layout.shards != target.shards or self.keeper.shards != tuple(range(source.shards)):
-            return {}
-        here, there = self.keeper.component, call.component
-        same = here.group is there.group
-        processes = [worker if same and worker < source.workers else -1 for worker in range(target.workers)]
-        moves = self.handle.layout.reshard(layout)
-        shard_of = source.shard_of_worker.tolist()
-        nodes = [[c.group.node_of(worker) for worker in range(p.workers)] for c, p in ((here, source), (there, target))]
-        routed = route(moves, source, target, processes, nodes[0], nodes[1]).tolist()
-        return {(shard_of[worker], to): worker for worker, _, to, _, _ in reversed(routed)}
-
-    def _cut_at_source(self, call: _Call) -> dict[Read, Any]:
-        """Has the producers cut every piece that is needed, each once."""
-        wanted = {read for reads in self.over.reads for read in reads}
-        wanted |= {pad for pads in self.over.pads for pad in pads if isinstance(pad, tuple)}
-        by_shard: dict[int, list[Read]] = {}
-        for read in sorted(wanted):
-            by_shard.setdefault(read[0], []).append(read)
-        hosts = self.keeper.component.group.hosts
-        references = []
-        for shard, reads in by_shard.items():
-            worker, reference = self.store.holders[shard][0]
-            cuts = [(start, stop) for _, start, stop in reads]
-            references.append(hosts[worker].pieces.remote(reference, self.handle._leaf, cuts, put=True))
-        shards = list(by_shard)
-        told: Told = lambda at: self.keeper._told(self.store, shards[at])  # noqa: E731
-        found = results_of(references, call.deadline, f"cutting rows for {call.declaration.name}", told)
-        cut: dict[Read, Any] = {}
-        for reads, made in zip(by_shard.values(), found, strict=True):
-            cut |= dict(zip(reads, made, strict=True))
-        return cut
 
 
 def _handles(parts: Sequence[Part]) -> list[Sharded]:
@@ -500,6 +404,8 @@ def _inner(part: Part, value: Any) -> Part:
 def _cut(part: Part, layout: Layout, shard: int, declaration: Declaration) -> Any:
     from twinkle.remote.masking import masked
 
+    if part.whole:
+        return part.value
     if part.kind == "single":
         return part.value if layout.sizes[shard] else []
     taken = layout.take(part.value, shard)

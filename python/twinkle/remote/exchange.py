@@ -1,16 +1,18 @@
 """What the processes of a launcher tell each other: values to all, and pieces from each to each, over gloo.
 
-The group is twinkle's own, made when it is first needed by all ranks together, so that nothing here meets the collectives
-of a training step.
+The group is twinkle's own, made when it is first needed by all ranks together, so that nothing here meets the
+collectives of a training step.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twinkle.platform import Platform
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["Exchange", "close", "exchange"]
 
@@ -21,7 +23,7 @@ class Exchange:
     """All processes of the job; every method is called by all of them, in the same order."""
 
     def __init__(self) -> None:
-        import torch.distributed as distributed
+        from torch import distributed
 
         if not distributed.is_initialized():
             distributed.init_process_group("gloo")
@@ -29,7 +31,7 @@ class Exchange:
         else:
             self.owns_default = False
         self._distributed = distributed
-        self.group = distributed.new_group(backend="gloo")
+        self.group: Any = distributed.new_group(backend="gloo")
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
 
     def gathered(self, value: Any) -> list[Any]:

@@ -51,10 +51,20 @@ class RayGroup:
     def check_alive(self, method: str) -> None:
         """Refuses what cannot be answered any more."""
         if self.closed:
-            raise RemoteCallError(f"{method}: the workers of group {self.name!r} were shut down", method=method, group=self.name)
+            raise RemoteCallError(
+                f"{method}: the workers of group {self.name!r} were shut down", method=method, group=self.name
+            )
 
     def component(
-        self, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: DeviceMesh, *, first: bool, given: bool, lazy: bool
+        self,
+        kind: type,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        mesh: DeviceMesh,
+        *,
+        first: bool,
+        given: bool,
+        lazy: bool,
     ) -> RayComponent:
         """Makes one component object on every worker, or on the first."""
         workers = 1 if first else self.workers
@@ -63,7 +73,7 @@ class RayGroup:
         component = RayComponent(self, name, mesh, workers, lazy=lazy)
         # A worker whose positions span two shards is refused before anything is started.
         component.placement("pp_last")
-        recipe = packed((kind, args, kwargs, mesh if given else None))
+        recipe = packed((kind, args, kwargs, {"device_mesh": mesh if given else None, "remote_group": self.name}))
         width = mesh.world_size // workers
         hosts = self.hosts[:workers]
         references = [
@@ -90,7 +100,7 @@ class RayGroup:
         self.check_alive("starting workers")
         actor = ray.remote(Host)
         held = self.reservation
-        hosts = [
+        hosts: list[Any] = [
             actor.options(
                 num_cpus=0,
                 max_restarts=0,
@@ -107,7 +117,8 @@ class RayGroup:
             shared |= {"HCCL_IF_BASE_PORT": str(first + _HCCL_BLOCK // 2), "HCCL_HOST_SOCKET_PORT_RANGE": ports}
             shared |= {"HCCL_NPU_SOCKET_PORT_RANGE": ports}
         references = [
-            host.prepare.remote({**worker.env, **shared}, self.seed) for host, worker in zip(hosts, held.workers, strict=True)
+            host.prepare.remote({**worker.env, **shared}, self.seed)
+            for host, worker in zip(hosts, held.workers, strict=True)
         ]
         results_of(references, Deadline(None), f"starting group {self.name!r}", self._told)
 

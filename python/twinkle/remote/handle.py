@@ -1,8 +1,8 @@
 """Handles: rows that stay where they were made until somebody asks for them.
 
-A `Sharded` is a sequence of rows: it has a length, and `select`, `repeat`, `expand`, `minibatch` and `zip` renumber its rows
-without moving any. Passed to another component, in whatever depth of an argument, its rows go from shard to shard. Only
-iterating, indexing by a number and `gather()` pull rows into this process.
+A `Sharded` is a sequence of rows: it has a length, and `select`, `repeat`, `expand`, `minibatch` and `zip` renumber
+its rows without moving any. Passed to another component, in whatever depth of an argument, its rows go from shard to
+shard. Only iterating, indexing by a number and `gather()` pull rows into this process.
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Sharded", "Store", "Zipped"]
 
+#: How many rows iterating pulls at once.
+_PULLED_ROWS = 256
+
 
 @dataclass(frozen=True, eq=False)
 class Store:
     """One stored piece per shard, where a call left them.
 
-    `keeper` reads them: `read(store, shard, leaf, cuts)` and `mapped(store, leaf, function)`. `holders[shard]` lists who has the
-    piece, as the keeper understands it, and `identity` is the fingerprint of the layout the pieces were made for.
+    `keeper` reads them: `read(store, shard, leaf, cuts)` and `mapped(store, leaf, function)`. `holders[shard]` lists
+    who has the piece, as the keeper understands it, and `identity` is the fingerprint of the layout the pieces were
+    made for.
     """
 
     keeper: Any
@@ -101,6 +105,11 @@ class Sharded(_RowsBase):
         self.layout = layout
         self._store, self._leaf, self._name, self._pad_values = store, leaf, name, pad_values
 
+    @property
+    def keeper(self) -> Any:
+        """What reads the rows where they are."""
+        return self._store.keeper
+
     def _viewed(self, layout: Layout) -> Sharded:
         return Sharded(layout, self._store, self._leaf, self._name, self._pad_values)
 
@@ -120,7 +129,7 @@ class Sharded(_RowsBase):
         return self._viewed(self.layout.expand(counts))
 
     def minibatch(self, index: int, count: int | None = None) -> Sharded:
-        """The rows of one mini-batch: of `count` equal ones, or of those that the split of the call made. Nothing is moved."""
+        """The rows of one mini-batch: of `count` even ones, or of those the call's split made. Nothing is moved."""
         if count is None:
             return self._viewed(self.layout.minibatch(index))
         from twinkle.plan import Layout
@@ -136,13 +145,13 @@ class Sharded(_RowsBase):
 
     @property
     def lengths(self) -> list[int] | None:
-        """How long each row is (its `input_ids`, its items), known without pulling any; None where rows have no length."""
+        """How long each row is (its `input_ids`, its items), without pulling any; None where rows have no length."""
         stored = self._store.lengths[self._leaf] if self._store.lengths else ()
         if not stored or any(known is None for known in stored):
             return None
         found: list[int] = []
         for shard, local, _, length in self.layout.copies().tolist():
-            found += stored[shard][local : local + length]  # type: ignore[index]
+            found += stored[shard][local : local + length]
         return found
 
     def map(self, function: Callable[[Any], Any]) -> Sharded:
@@ -163,10 +172,8 @@ class Sharded(_RowsBase):
         return row_tools.join(pieces, self._pad_values, self._name)
 
     def __iter__(self) -> Iterator[Any]:
-        copies = self.layout.copies().tolist()
-        for shard, local, _, length in copies:
-            piece = self._store.keeper.read(self._store, self._leaf, {shard: [(local, local + length)]})[shard][0]
-            yield from piece
+        for start in range(0, len(self), _PULLED_ROWS):
+            yield from self._viewed(self.layout.slice(start, min(start + _PULLED_ROWS, len(self)))).gather()
 
     def __repr__(self) -> str:
         return f"<Sharded {self._name}: {len(self)} rows over {self.layout.shards} shards>"
@@ -192,7 +199,9 @@ class Zipped(_RowsBase):
         numbers = [int(row) for row in rows]
         return Zipped(
             [
-                part.select(numbers) if isinstance(part, _RowsBase) else row_tools.take(part, [(r, r + 1) for r in numbers])
+                part.select(numbers)
+                if isinstance(part, _RowsBase)
+                else row_tools.take(part, [(r, r + 1) for r in numbers])
                 for part in self.parts
             ]
         )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from twinkle.plan import Layout
 
 __all__ = ["HandOver", "Read", "hand_over"]
@@ -32,25 +34,29 @@ class HandOver:
 def hand_over(source: Layout, target: Layout, members: Sequence[int]) -> HandOver:
     """Plans the reads that turn the pieces of one layout into the shards of another.
 
-    `members[shard]` is how many workers get each target shard. Whole pieces are passed on where at most half as many rows
-    again are fetched as are needed; else the producers cut.
+    `members[shard]` is how many workers get each target shard. Whole pieces are passed on where at most half as many
+    rows again are fetched as are needed; else the producers cut.
     """
-    reads: list[list[Read]] = [[] for _ in range(target.shards)]
-    for shard, start, to, _, length in source.reshard(target).tolist():
-        reads[to].append((shard, start, start + length))
+    import numpy
+
+    moves, stored, counts = source.reshard(target), source.stored_sizes, numpy.asarray(members)
+    shard, start, to, _, length = moves.T
+    listed = list(zip(shard.tolist(), start.tolist(), (start + length).tolist(), strict=True))
+    borders = numpy.searchsorted(to, numpy.arange(target.shards + 1)).tolist()
+    reads: list[list[Read]] = [listed[at:end] for at, end in pairwise(borders)]
     pads = _pads(source, target)
-    stored = source.stored_sizes.tolist()
-    whole = needed = 0
-    for shard, count in enumerate(members):
-        touched = {read[0] for read in reads[shard]} | {pad[0] for pad in pads[shard] if isinstance(pad, tuple)}
-        whole += count * sum(stored[piece] for piece in touched)
-        needed += count * (sum(stop - start for _, start, stop in reads[shard]) + sum(type(p) is tuple for p in pads[shard]))
+    fetched = [(at, pad[0]) for at, those in enumerate(pads) for pad in those if isinstance(pad, tuple)]
+    pieces = numpy.array([at * source.shards + piece for at, piece in fetched], dtype=numpy.int64)
+    touched = numpy.unique(numpy.concatenate([to * source.shards + shard, pieces]))
+    at, piece = numpy.divmod(touched, max(source.shards, 1))
+    whole = int((counts[at] * stored[piece]).sum())
+    needed = int((counts[to] * length).sum()) + sum(members[at] for at, _ in fetched)
     cut = whole > _WASTE * needed
     return HandOver(reads, pads, cut, needed if cut else whole)
 
 
 def _pads(source: Layout, target: Layout) -> list[list[int | Read]]:
-    """The pads of each target shard: the local row that each repeats, or where to read a row that the shard does not hold."""
+    """The pads of each target shard: the local row that each repeats, or where to read a row it does not hold."""
     sizes, real = target.sizes.tolist(), target.real_sizes.tolist()
     pads: list[list[int | Read]] = [[] for _ in real]
     if sizes == real:

@@ -1,7 +1,8 @@
 """Markers: what a caller says about one value when the method's declaration does not say it.
 
-`Rows(x)` are rows to cut, or rows in a result; `Same(x)` goes to every worker whole; `Global(x)` are all rows of the job
-where a plain list could mean only this process's own (local mode under a launcher). A marker never reaches the method.
+`Rows(x)` are rows to cut, or rows in a result; `Same(x)` goes to every worker whole; `Global(x)` are all rows of the
+job where a plain list could mean only this process's own (local mode under a launcher). A marker never reaches the
+method.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ __all__ = ["masked"]
 
 
 def masked(value: Any, name: str, real: int, loss_mask: Mapping[str, Any] | None) -> Any:
-    """Rows whose pads, those after the first `real`, are masked: by key where rows are mappings, whole where they are a column."""
+    """Rows whose pads, those after the first `real`, are masked: by key, or whole where they are a masked column."""
     if not loss_mask:
         return value
     column = name.rpartition("[")[2].strip("']\"")

@@ -11,4 +11,4 @@ def packed(value: Any) -> bytes:
     """A pickle that any worker can load, of anything that Ray could send."""
     from ray import cloudpickle
 
-    return bytes(cloudpickle.dumps(value))
+    return bytes(cloudpickle.dumps(value))  # type: ignore[no-untyped-call]

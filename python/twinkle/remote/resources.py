@@ -1,19 +1,22 @@
 """Resources: one bundle per device, pinned to its node, granted before a deadline or not at all.
 
-A group is planned on paper first (`twinkle.allocate`), its bundles are reserved where the plan says, the devices that Ray
-granted are read, and the group is planned again on those. Whatever fails, everything that was reserved is released.
+A group is planned on paper first (`twinkle.allocate`), its bundles are reserved where the plan says, the devices that
+Ray granted are read, and the group is planned again on those. Whatever fails, everything that was reserved is
+released.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import PlacementError
 from twinkle.group import DeviceGroup, Node
 from twinkle.platform import FAMILIES, Family, Worker, allocate, node_order
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["Reservation", "inventory", "release", "reserve"]
 
@@ -84,10 +87,8 @@ def release(placement_groups: Sequence[Any]) -> None:
 
 
 def inventory(groups: Sequence[DeviceGroup]) -> tuple[list[Node], dict[str, str]]:
-    """The living nodes in the order that ranks fill them, one entry per family that the groups ask for; and their addresses."""
-    import ray
-
-    alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
+    """The living nodes in the order that ranks fill them, one entry per family asked for; and their addresses."""
+    alive = {node["NodeID"]: node for node in _nodes() if node["Alive"]}
     addresses = {identity: node["NodeManagerAddress"] for identity, node in alive.items()}
     by_address: dict[str, list[str]] = {}
     for identity in sorted(alive):
@@ -98,7 +99,12 @@ def inventory(groups: Sequence[DeviceGroup]) -> tuple[list[Node], dict[str, str]
     for identity in ordered:
         resources = alive[identity]["Resources"]
         entries = [
-            Node(f"{identity}{_MARK}{family.name}", family.name, [str(i) for i in range(count)], int(resources.get("CPU", 0)))
+            Node(
+                f"{identity}{_MARK}{family.name}",
+                family.name,
+                [str(i) for i in range(count)],
+                int(resources.get("CPU", 0)),
+            )
             for family in (FAMILIES[name] for name in families)
             if (count := int(resources.get(family.resource, 0)))
         ]
@@ -117,7 +123,7 @@ def _placement_group(group: DeviceGroup, nodes: Sequence[str], held: list[Any], 
     pg = placement_group([dict(bundle) for _ in nodes], strategy="PACK", bundle_label_selector=labels)
     held.append(pg)
     if not ray.wait([pg.ready()], timeout=max(deadline - time.monotonic(), 0.0))[0]:
-        free = ray.available_resources().get(family.resource, 0)
+        free = ray.available_resources().get(family.resource, 0)  # type: ignore[no-untyped-call]
         raise PlacementError(
             f"group {group.name!r}: {len(nodes)} x {bundle} on {len(set(nodes))} nodes were not granted within "
             f"{DEADLINE:g} s; {free:g} {family.resource} are free now: another job may hold them",
@@ -145,13 +151,13 @@ def _granted(
         if group.visible_devices is None:
             ids = sorted(found, key=lambda device: (len(device), device) if device.isdigit() else (0, ""))
         else:
-            ids = [str(device) for device in group.visible_devices][: len(places)]  # type: ignore[union-attr, arg-type]
+            ids = [str(device) for device in group.visible_devices][: len(places)]  # type: ignore[union-attr]
             found = _searched(group, node, ids, found, held, deadline)
         answer |= {at: (device, *found[device]) for at, device in zip(places, ids, strict=True)}
     return [answer[at] for at in range(len(wanted))]
 
 
-def _searched(
+def _searched(  # noqa: PLR0917 - one search, spelled out
     group: DeviceGroup, node: str, asked: list[str], found: dict[str, tuple[Any, int]], held: list[Any], deadline: float
 ) -> dict[str, tuple[Any, int]]:
     """Reserves one more device at a time until all that are asked for are held, then gives the others back."""
@@ -160,8 +166,8 @@ def _searched(
             pg = _placement_group(group, [node], held, deadline)
         except PlacementError as error:
             raise PlacementError(
-                f"group {group.name!r}: devices {', '.join(asked)} wanted on node {_identity(node)}, {', '.join(found)} "
-                f"granted within {DEADLINE:g} s, {', '.join(missing)} missing",
+                f"group {group.name!r}: devices {', '.join(asked)} wanted on node {_identity(node)}, "
+                f"{', '.join(found)} granted within {DEADLINE:g} s, {', '.join(missing)} missing",
                 group=group.name,
                 wanted=asked,
                 granted=list(found),
@@ -219,6 +225,12 @@ def _reservation(
     return Reservation(
         group, workers, tuple(pgs), tuple(bundles), tuple(addresses[_identity(worker.node)] for worker in workers)
     )
+
+
+def _nodes() -> list[dict[str, Any]]:
+    import ray
+
+    return list(ray.nodes())  # type: ignore[no-untyped-call]
 
 
 def _identity(node: str) -> str:

@@ -1,7 +1,7 @@
 """Results: which parts of what a method returned are rows, and what becomes of the others.
 
-A worker takes the rows out of its result and leaves the rest; the caller joins the rests of all shards key by key, each by
-its rule: `list` (one per shard), `mean` (weighted by rows or by another key), `sum`, `first` or `max`.
+A worker takes the rows out of its result and leaves the rest; the caller joins the rests of all shards key by key,
+each by its rule: `list` (one per shard), `mean` (weighted by rows or by another key), `sum`, `first` or `max`.
 """
 
 from __future__ import annotations
@@ -9,15 +9,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import PlanError
 from twinkle.remote import trees
 from twinkle.remote.markers import Global, Rows, Same
 from twinkle.remote.rows import count
-from twinkle.remote.signature import Declaration
 
-__all__ = ["Leaf", "combined", "split_result", "unmarked"]
+if TYPE_CHECKING:
+    from twinkle.plan import Layout
+    from twinkle.remote.signature import Declaration
+
+__all__ = ["Cut", "Leaf", "combined", "split_result", "unmarked"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,16 @@ class Leaf:
     name: str
 
 
+@dataclass(frozen=True, eq=False)
+class Cut(Rows):
+    """Rows in a result that are kept as one piece per shard of a layout, to be handed over without cutting.
+
+    Without a layout they are plain rows.
+    """
+
+    layout: Layout | None
+
+
 def split_result(value: Any, declaration: Declaration) -> tuple[Any, list[Any], list[str]]:
     """The result without its rows, the rows, and the name of each."""
     if callable(declaration.collect) or declaration.collect == "none":
@@ -35,34 +48,35 @@ def split_result(value: Any, declaration: Declaration) -> tuple[Any, list[Any], 
     leaves: list[Any] = []
     names: list[str] = []
 
-    def taken(rows: Any, path: trees.Path) -> Leaf:
-        leaves.append(rows)
+    def taken(rows: Any, path: trees.Path, layout: Layout | None) -> Leaf:
+        leaves.append(rows if layout is None else Cut(rows, layout))
         names.append(str(path[-1]) if path else "rows")
         return Leaf(len(leaves) - 1, names[-1])
 
-    def columns(node: Any, path: trees.Path) -> Any:
+    def columns(node: Any, path: trees.Path, layout: Layout | None = None) -> Any:
         if trees.is_branch(node) and not isinstance(node, (list, tuple)):
             return trees.rebuilt(
-                node, lambda column, at: (False, None) if at == path else (True, columns(column, at)), path
+                node, lambda column, at: (False, None) if at == path else (True, columns(column, at, layout)), path
             )
         if count(node) is None:
             raise PlanError(
-                f"{declaration.name} returned a {type(node).__name__} at {_at(path)}, which is declared as rows: return a "
-                "list, tuple, array or tensor there",
+                f"{declaration.name} returned a {type(node).__name__} at {_at(path)}, which is declared as rows: "
+                "return a list, tuple, array or tensor there",
                 key=_at(path),
             )
-        return taken(node, path)
+        return taken(node, path, layout)
 
     def leaf(node: Any, path: trees.Path) -> tuple[bool, Any]:
         if isinstance(node, Rows):
-            return True, columns(node.value, path)
+            layout = getattr(node, "layout", None)
+            return True, columns(node.value, path, layout)
         if isinstance(node, (Same, Global)):
             return True, node.value
         if path and declaration.rule(path[-1]) == "rows" and (isinstance(path[-1], str) or len(path) == 1):
             return True, columns(node, path)
         if not path and declaration.collects_rows and declaration.result_rows is None and count(node) is not None:
             marked = isinstance(node, (list, tuple)) and any(isinstance(item, Rows) for item in node)
-            return (False, None) if marked else (True, taken(node, path))
+            return (False, None) if marked else (True, taken(node, path, None))
         return False, None
 
     return trees.rebuilt(value, leaf), leaves, names
@@ -106,8 +120,8 @@ class _Combination:
                 if set(other) != set(keys[0]):
                     missing = ", ".join(sorted(map(repr, set(keys[0]) ^ set(other))))
                     raise PlanError(
-                        f"{self.declaration.name}: worker {worker} and worker {self.workers[0]} returned different keys at "
-                        f"{_at(path)}: {missing}",
+                        f"{self.declaration.name}: worker {worker} and worker {self.workers[0]} returned different "
+                        f"keys at {_at(path)}: {missing}",
                         worker=worker,
                         key=_at(path),
                     )
@@ -151,8 +165,8 @@ class _Combination:
             return _folded(found, weights, rule)
         except (TypeError, ValueError, RuntimeError) as error:
             raise PlanError(
-                f"{self.declaration.name}: cannot take the {rule} of {type(found[0]).__name__} at {_at(path)}: {error}; "
-                "give that key a rule in result_rows, as {'key': 'list'}",
+                f"{self.declaration.name}: cannot take the {rule} of {type(found[0]).__name__} at {_at(path)}: {error}"
+                "; give that key a rule in result_rows, as {'key': 'list'}",
                 key=_at(path),
             ) from error
 
@@ -189,7 +203,9 @@ def _elementwise_max(first: Any, second: Any) -> Any:
 
 
 def _has_leaf(node: Any) -> bool:
-    return any(isinstance(child, Leaf) or (trees.is_branch(child) and _has_leaf(child)) for _, child in trees.children(node))
+    return any(
+        isinstance(child, Leaf) or (trees.is_branch(child) and _has_leaf(child)) for _, child in trees.children(node)
+    )
 
 
 def _at(path: trees.Path) -> str:

@@ -51,6 +51,9 @@ def take(value: Any, cuts: Sequence[Cut]) -> Any:
 
 def join(pieces: Sequence[Any], pad_values: Mapping[str, Any] | None = None, name: str = "rows") -> Any:
     """The rows of all pieces as one value of their type; `pad_values` says per column what widens a short row."""
+    if len(pieces) > 1:
+        # A range that was cut unevenly is a list in one piece and a range in another.
+        pieces = [list(piece) if isinstance(piece, range) else piece for piece in pieces]
     kinds = {_kind(piece) for piece in pieces}
     if len(kinds) > 1:
         told = ", ".join(sorted(kinds))
@@ -58,8 +61,6 @@ def join(pieces: Sequence[Any], pad_values: Mapping[str, Any] | None = None, nam
     first = pieces[0]
     if len(pieces) == 1:
         return first
-    if isinstance(first, range):
-        return [row for piece in pieces for row in piece]
     if isinstance(first, (list, tuple)):
         rows = [row for piece in pieces for row in piece]
         return tuple(rows) if isinstance(first, tuple) else rows
@@ -80,7 +81,8 @@ def lengths(value: Any) -> list[int] | None:
     found = []
     for row in value:
         ids = row.get("input_ids") if isinstance(row, Mapping) else row
-        if _is_array(ids):
+        size: int | None
+        if ids is not None and _is_array(ids):
             size = int(ids.shape[-1]) if len(ids.shape) else None
         else:
             size = len(ids) if isinstance(ids, (list, tuple)) else None

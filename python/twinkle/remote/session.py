@@ -33,7 +33,9 @@ class Session:
         known = [group.name for group in self.groups]
         if name not in known and (known or self.mode == "ray"):
             told = ", ".join(map(repr, known)) or "none"
-            raise PlacementError(f"remote_group={name!r} is no group of initialize(groups=...); it has {told}", group=name)
+            raise PlacementError(
+                f"remote_group={name!r} is no group of initialize(groups=...); it has {told}", group=name
+            )
 
 
 _session: Session | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import random
 import sys
@@ -24,7 +25,7 @@ __all__ = ["initialize", "shutdown"]
 _LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
 
-def initialize(
+def initialize(  # noqa: PLR0917 - the contract's order
     mode: Literal["local", "ray"] = "local",
     nproc_per_node: int = 8,
     ncpu_proc_per_node: int = 8,
@@ -35,17 +36,18 @@ def initialize(
 ) -> None:
     """Begins a job.
 
-    `'local'`: components are built in this process, which may be one of many under a launcher. `'ray'`: this process becomes
-    the driver, which is no rank, and components with a `remote_group` are built in the workers of that group. The devices of
-    all groups are reserved here, on the Ray that this process is connected to, else on the one `RAY_ADDRESS` names, else on
-    one that is started on this machine and ends with `shutdown`.
+    `'local'`: components are built in this process, which may be one of many under a launcher. `'ray'`: this process
+    becomes the driver, which is no rank, and components with a `remote_group` are built in the workers of that group.
+    The devices of all groups are reserved here, on the Ray that this process is connected to, else on the one
+    `RAY_ADDRESS` names, else on one that is started on this machine and ends with `shutdown`.
 
-    `groups` are `DeviceGroup`s or mappings of their fields. `global_device_mesh` is the mesh of components that are given
-    none; left out, that is one dp axis over the workers, or over the world. `lazy_collect` leaves rows that methods return
-    with the workers, as handles; False pulls them. `seed` seeds this process and every worker, None leaves them.
+    `groups` are `DeviceGroup`s or mappings of their fields. `global_device_mesh` is the mesh of components that are
+    given none; left out, that is one dp axis over the workers, or over the world. `lazy_collect` leaves rows that
+    methods return with the workers, as handles; False pulls them. `seed` seeds this process and every worker, None
+    leaves them.
 
-    Refused (`PlacementError`): a second call before `shutdown`, groups that do not fit the nodes, devices that are not granted
-    in time. Whatever is refused, nothing stays reserved.
+    Refused (`PlacementError`): a second call before `shutdown`, groups that do not fit the nodes, devices that are
+    not granted in time. Whatever is refused, nothing stays reserved.
     """
     if current_session() is not None:
         raise PlacementError("twinkle is initialized already; call shutdown() before another initialize()")
@@ -97,15 +99,18 @@ def _release(session: Session) -> None:
 def _start_ray(session: Session, nproc_per_node: int, ncpu_proc_per_node: int) -> None:
     # Read when Ray is first imported.
     os.environ.setdefault(_LOOPBACK, "0")
-    import ray
+    try:
+        import ray
+    except ImportError as error:
+        raise PlacementError("mode='ray' needs Ray, which is not installed: pip install 'twinkle-mesh[ray]'") from error
 
     from twinkle.remote.group_ray import RayGroup
     from twinkle.remote.resources import reserve
 
     if not ray.is_initialized():
         named = os.environ.get("RAY_ADDRESS")
-        local = {} if named else {"address": "local", "include_dashboard": False}
-        ray.init(log_to_driver=True, logging_level="ERROR", **local)
+        local: dict[str, Any] = {} if named else {"address": "local", "include_dashboard": False}
+        ray.init(logging_level=logging.ERROR, **local)
         session.owns_ray = True
     try:
         reservations, session.placement_groups = reserve(session.groups, nproc_per_node, ncpu_proc_per_node)

@@ -1,4 +1,4 @@
-"""What a worker may ask about the call it is in: which rows it has, which of them are pads, and what its loss counts."""
+"""What a worker may ask about the call it is in: which rows are its own, which are pads, what its loss counts."""
 
 from __future__ import annotations
 

@@ -9,9 +9,12 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import PlanError
+
+if TYPE_CHECKING:
+    from twinkle.plan import CollectFrom
 
 __all__ = ["RULES", "Declaration", "declared"]
 
@@ -32,14 +35,14 @@ _ROW_COLLECTS = ("flatten", "last_pp")
 
 @dataclass(frozen=True)
 class Declaration:
-    """The options of one remote method; the first word of each is the default. `twinkle.remote_function` documents them."""
+    """The options of one remote method, as `twinkle.remote_function` documents them."""
 
     dispatch: Any = "all"
     execute: str = "all"
     collect: Any = "none"
     rows: Any = None
     result_rows: Any = None
-    collect_from: str = "pp_last"
+    collect_from: CollectFrom = "pp_last"
     split: Any = "even"
     group: int = 1
     allow_empty: bool = False
@@ -65,7 +68,7 @@ class Declaration:
         return isinstance(self.collect, str) and self.collect in _ROW_COLLECTS
 
     @property
-    def holders(self) -> str:
+    def holders(self) -> CollectFrom:
         """Which workers have the result, as `Placement` words it."""
         return "pp_last" if self.collect in ("last_pp", "last_pp_first") else self.collect_from
 
@@ -104,7 +107,9 @@ def declared(options: Mapping[str, Any]) -> Declaration:
         if option not in accepted:
             near = get_close_matches(option, accepted, 1)
             told = f", did you mean {near[0]}?" if near else ""
-            raise PlanError(f"remote_function has no option {option!r}{told} It takes {_listed(accepted)}", option=option)
+            raise PlanError(
+                f"remote_function has no option {option!r}{told} It takes {_listed(accepted)}", option=option
+            )
     for option, (words, function) in _WORDS.items():
         _check_word(option, options.get(option, words[0]), words, function=function)
     for option in ("allow_empty", "verify_replicas", "sync"):
@@ -133,7 +138,9 @@ def declared(options: Mapping[str, Any]) -> Declaration:
 
 def _check_together(made: Declaration) -> None:
     if made.rows is not None and not made.cuts:
-        raise PlanError(f"rows={made.rows} needs dispatch='slice_dp' or 'slice'; dispatch={made.dispatch!r} cuts nothing")
+        raise PlanError(
+            f"rows={made.rows} needs dispatch='slice_dp' or 'slice'; dispatch={made.dispatch!r} cuts nothing"
+        )
     if made.collect_from == "all" and made.collects_rows:
         raise PlanError(
             f"collect_from='all' returns every worker's result and never joins rows: use collect='none' with it, or "
@@ -177,7 +184,8 @@ def _rules(value: Any) -> Any:
             weighted = isinstance(rule, tuple) and len(rule) == 2 and rule[0] == "mean" and isinstance(rule[1], str)
             if not weighted and rule not in RULES:
                 raise PlanError(
-                    f"result_rows[{key!r}] must be one of {_listed(RULES)}, or ('mean', key that weighs it), not {rule!r}"
+                    f"result_rows[{key!r}] must be one of {_listed(RULES)}, or ('mean', key that weighs it), "
+                    f"not {rule!r}"
                 )
         return dict(value)
     if isinstance(value, Sequence) and all(isinstance(key, (str, int)) for key in value):

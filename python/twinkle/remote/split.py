@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
+
 from twinkle.errors import PlanError
 from twinkle.plan import Layout
-from twinkle.remote.signature import Declaration
 
-__all__ = ["layout_of"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from twinkle.mesh import DeviceMesh
+    from twinkle.remote.signature import Declaration
+
+__all__ = ["alike", "end_to_end", "layout_of"]
 
 
 def layout_of(declaration: Declaration, rows: int | None, shards: int) -> Layout | None:
@@ -18,8 +26,8 @@ def layout_of(declaration: Declaration, rows: int | None, shards: int) -> Layout
         layout = split(rows, shards)
         if not isinstance(layout, Layout) or layout.n != rows or layout.shards != shards:
             raise PlanError(
-                f"{declaration.name}: split({rows}, {shards}) must return a Layout of {rows} rows over {shards} shards, "
-                f"not {layout!r}"
+                f"{declaration.name}: split({rows}, {shards}) must return a Layout of {rows} rows over {shards} "
+                f"shards, not {layout!r}"
             )
         layout = layout.settled()
     elif split == "pad":
@@ -41,3 +49,22 @@ def layout_of(declaration: Declaration, rows: int | None, shards: int) -> Layout
             pads=pads,
         )
     return layout
+
+
+def end_to_end(counts: Sequence[int]) -> Layout:
+    """The layout of shards of these sizes whose rows follow one another in shard order."""
+    return Layout.explicit([range(start, stop) for start, stop in pairwise(accumulate(counts, initial=0))])
+
+
+def alike(mesh: DeviceMesh, members: Sequence[int], holders: Sequence[int], width: int) -> list[int]:
+    """The workers of a shard that return what its holder returns: those of the holder's pipeline stage.
+
+    `width` is how many positions of the mesh a worker has.
+    """
+
+    def stage(worker: int) -> int | None:
+        coordinates = mesh.coordinates(mesh.rank_at(worker * width))
+        return None if coordinates is None else coordinates.get("pp")
+
+    stages = {stage(worker) for worker in holders}
+    return [worker for worker in members if stage(worker) in stages]

@@ -52,15 +52,14 @@ def _with_children(node: Any, parts: list[tuple[Any, Any]]) -> Any:
     if isinstance(node, tuple):
         # A named tuple takes its parts one by one.
         return kind(*values) if hasattr(node, "_fields") else kind(values)
+    if isinstance(node, Mapping) and not hasattr(node, "__setitem__"):
+        return dict(parts)
     made = copy.copy(node)
     if isinstance(node, list):
         made[:] = values
     elif isinstance(node, Mapping):
-        try:
-            for key, value in parts:
-                made[key] = value
-        except TypeError:
-            return dict(parts)
+        for key, value in parts:
+            made[key] = value
     else:
         for key, value in parts:
             object.__setattr__(made, key, value)

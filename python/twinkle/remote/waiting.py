@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -76,7 +77,11 @@ def call_error(method: str, told: dict[str, Any], error: BaseException) -> Remot
     cause = getattr(error, "cause", None) or error
     who = f"worker {told['worker']}"
     coordinates = ", ".join(f"{axis}={index}" for axis, index in (told.get("coordinates") or {}).items())
-    where = [text for text in (coordinates, f"node {told['node']}" if told.get("node") else "", told.get("rows_text")) if text]
+    where = [
+        text
+        for text in (coordinates, f"node {told['node']}" if told.get("node") else "", told.get("rows_text"))
+        if text
+    ]
     text = str(cause) or repr(cause)
     return RemoteCallError(
         f"{method} failed on {who} ({'; '.join(where)}): {type(cause).__name__}: {text}",
@@ -91,7 +96,5 @@ def _cancel(references: Sequence[Any]) -> None:
     import ray
 
     for reference in references:
-        try:
+        with contextlib.suppress(Exception):
             ray.cancel(reference)
-        except Exception:  # noqa: BLE001, S110 - the call has ended meanwhile, or its worker has
-            pass

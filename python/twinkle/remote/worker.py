@@ -1,7 +1,7 @@
 """The process of one worker of a device group: it holds component objects and runs their methods on rows it is handed.
 
-Ray makes one actor of `Host` per worker. Nothing here imports torch: only the user's classes do, after the environment of
-the worker is set.
+Ray makes one actor of `Host` per worker. Nothing here imports torch: only the user's classes do, after the
+environment of the worker is set.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import pickle
 import random
 import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +17,13 @@ from twinkle.errors import PlanError
 from twinkle.remote import rows
 from twinkle.remote.arguments import filled
 from twinkle.remote.masking import masked
-from twinkle.remote.results import split_result
+from twinkle.remote.results import Cut, split_result
 from twinkle.remote.shares import Share, set_share
 from twinkle.runtime import current
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from twinkle.mesh import DeviceMesh
     from twinkle.plan import Layout
     from twinkle.remote.signature import Declaration
@@ -41,9 +42,10 @@ class Stored:
 
 @dataclass(frozen=True, eq=False)
 class Fill:
-    """How one slot is filled: pieces `(which object, leaf, cut or None)` in order, then pads, each a local row or a piece.
+    """How one slot is filled: pieces in order, then pads, each a local row or a piece.
 
-    Without pieces the rows are entry `plain` of what the driver cut; `parts` are the fills of a zip.
+    A piece is `(which object, leaf, cut or None)`. Without pieces the rows are entry `plain` of what the driver cut;
+    `parts` are the fills of a zip.
     """
 
     name: str
@@ -80,10 +82,12 @@ class Reply:
     names: list[str]
     counts: list[int | None]
     lengths: list[list[int] | None]
-    #: A reference to `Stored`, or the rows themselves, or None.
+    #: A list of references to `Stored`, or the rows themselves, or None.
     rows: Any
     digest: bytes | None
     received: int
+    #: Where the rows are kept as one piece per shard of a layout of their own.
+    layout: Layout | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,9 +120,10 @@ class Host:
 
         current.positions, current.positions_mesh, current.device_mesh = positions, mesh, mesh
         _seed(self.seed)
-        kind, args, kwargs, given = pickle.loads(recipe)
+        kind, args, kwargs, offered = pickle.loads(recipe)
+        # Loading the class may have loaded torch.
         _seed(self.seed)
-        self.components[name] = _Component(construct(kind, args, kwargs, given), positions, mesh)
+        self.components[name] = _Component(construct(kind, args, kwargs, offered), positions, mesh)
 
     def drop(self, name: str) -> None:
         """Forgets a component."""
@@ -139,9 +144,14 @@ class Host:
         values = [_filled(fill, found, pieces, declaration) for fill in request.fills]
         args, kwargs = filled(args, values), filled(kwargs, values)
         reply = run(component.instance, method, declaration, args, kwargs, request)
+        layout = next((leaf.layout for leaf in reply.rows or () if isinstance(leaf, Cut)), None)
+        if request.keep and layout is not None:
+            cut = [[layout.take(leaf.value, shard) for leaf in reply.rows] for shard in range(layout.shards)]
+            kept = [ray.put(Stored(layout.id % 2**64, shard, leaves)) for shard, leaves in enumerate(cut)]
+            return _with_rows(reply, kept, _received(pieces), layout)
         if request.keep and reply.rows is not None:
-            kept = ray.put(Stored(request.identity, request.shard, reply.rows))
-            return _with_rows(reply, [kept], _received(pieces))
+            kept = [ray.put(Stored(request.identity, request.shard, reply.rows))]
+            return _with_rows(reply, kept, _received(pieces))
         return _with_rows(reply, reply.rows if request.keep is False else None, _received(pieces))
 
     def pieces(self, stored: Stored, leaf: int, cuts: Sequence[tuple[int, int]], *, put: bool) -> list[Any]:
@@ -166,14 +176,19 @@ class Host:
 
         import ray
 
-        address = str(ray.util.get_node_ip_address())
+        address = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
         with socket.socket() as free:
             free.bind((address, 0))
             return address, int(free.getsockname()[1])
 
 
-def run(
-    instance: Any, method: Any, declaration: Declaration, args: tuple[Any, ...], kwargs: dict[str, Any], request: Request
+def run(  # noqa: PLR0917 - one call, spelled out
+    instance: Any,
+    method: Any,
+    declaration: Declaration,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    request: Request,
 ) -> Reply:
     """Calls a method with its share set, and takes the rows out of its result."""
     before = set_share(None if request.layout is None else Share(request.layout, request.shard))
@@ -186,12 +201,16 @@ def run(
     if request.keep is None:
         # Another worker has the result; this one's may be anything, None included.
         return Reply(None, [], [], [], None, digest, 0)
-    counts = [rows.count(leaf) for leaf in leaves]
-    return Reply(rest, names, counts, [rows.lengths(leaf) for leaf in leaves], leaves or None, digest, 0)
+    plain = [leaf.value if isinstance(leaf, Cut) else leaf for leaf in leaves]
+    counts, lengths = [rows.count(leaf) for leaf in plain], [rows.lengths(leaf) for leaf in plain]
+    if not request.keep or not request.component:
+        # Rows that come back, or stay in this very process, are not cut.
+        leaves = plain
+    return Reply(rest, names, counts, lengths, leaves or None, digest, 0)
 
 
-def _with_rows(reply: Reply, found: Any, received: int) -> Reply:
-    return Reply(reply.rest, reply.names, reply.counts, reply.lengths, found, reply.digest, received)
+def _with_rows(reply: Reply, found: Any, received: int, layout: Layout | None = None) -> Reply:
+    return Reply(reply.rest, reply.names, reply.counts, reply.lengths, found, reply.digest, received, layout)
 
 
 def _filled(fill: Fill, plain: Any, pieces: Sequence[Stored], declaration: Declaration) -> Any:
@@ -237,6 +256,7 @@ def _own(piece: Any) -> Any:
 
 
 def digest_of(value: Any) -> bytes:
+    """A fingerprint by which replicas compare what they have."""
     from hashlib import blake2b
 
     return blake2b(pickle.dumps(value, protocol=5), digest_size=16).digest()

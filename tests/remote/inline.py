@@ -1,0 +1,99 @@
+"""The engine of remote calls with workers that run in this process, so that a law can see thousands of calls."""
+
+from __future__ import annotations
+
+import pickle
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from twinkle.remote.engine_ray import RayComponent
+from twinkle.remote.worker import Host
+from twinkle.runtime import current
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from twinkle import DeviceMesh
+
+
+class Box:
+    """What stands for a reference: a pickle, as the object store would have it."""
+
+    def __init__(self, value: Any) -> None:
+        self.data = value if isinstance(value, BaseException) else pickle.dumps(value)
+
+    def open(self) -> Any:
+        if isinstance(self.data, BaseException):
+            raise self.data
+        return pickle.loads(self.data)
+
+    def __reduce__(self) -> Any:
+        return _box, (self.data,)
+
+
+def _box(data: Any) -> Box:
+    box = Box.__new__(Box)
+    box.data = data
+    return box
+
+
+class InlineMethod:
+    def __init__(self, host: Host, name: str) -> None:
+        self.host, self.name = host, name
+
+    def remote(self, *args: Any, **kwargs: Any) -> Box:
+        opened = [arg.open() if isinstance(arg, Box) else arg for arg in args]
+        before = (current.positions, current.positions_mesh, current.device_mesh)
+        try:
+            return Box(getattr(self.host, self.name)(*opened, **kwargs))
+        finally:
+            current.positions, current.positions_mesh, current.device_mesh = before
+
+
+class InlineHost:
+    def __init__(self) -> None:
+        self.host = Host()
+
+    def __getattr__(self, name: str) -> InlineMethod:
+        return InlineMethod(self.host, name)
+
+
+class InlineGroup:
+    """Stands for a device group whose workers are objects."""
+
+    name, gpus_per_worker = "inline", 1
+
+    def __init__(self, workers: int) -> None:
+        self.hosts = [InlineHost() for _ in range(workers)]
+
+    def check_alive(self, method: str) -> None: ...
+
+    def node_of(self, worker: int) -> str:
+        return f"node{worker // 4}"
+
+
+@contextmanager
+def inline_ray() -> Iterator[None]:
+    """Ray's object store, in this process."""
+    with (
+        patch("ray.put", Box),
+        patch(
+            "ray.get",
+            lambda boxes, timeout=None: [b.open() for b in boxes] if isinstance(boxes, list) else boxes.open(),
+        ),
+    ):
+        yield
+
+
+def component(kind: Any, mesh: DeviceMesh, *, lazy: bool = True) -> Any:
+    """An object of a remote class whose workers run here."""
+    group: Any = InlineGroup(mesh.world_size)
+    made = RayComponent(group, "it", mesh, mesh.world_size, lazy=lazy)
+    recipe = pickle.dumps((kind, (), {}, {"device_mesh": mesh, "remote_group": None}))
+    for worker, host in enumerate(group.hosts):
+        host.build.remote("it", recipe, (worker,), mesh)
+    instance = kind.__new__(kind)
+    instance.device_mesh = mesh
+    instance._twinkle_component = made
+    return instance

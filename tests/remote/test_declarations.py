@@ -1,0 +1,114 @@
+"""What a class may declare: checked when it is written, each refusal naming what is accepted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from twinkle import remote_class, remote_function
+from twinkle.errors import PlanError
+from twinkle.remote.signature import Declaration, declared
+
+
+def test_the_first_value_of_each_option_is_its_default() -> None:
+    made = declared({})
+    assert (made.dispatch, made.execute, made.collect) == ("all", "all", "none")
+    assert (made.collect_from, made.split, made.fan_out) == ("pp_last", "even", "all")
+    assert not made.cuts
+    assert made == Declaration()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dispatch": "scatter"}, "dispatch must be one of all, slice, slice_dp, or a function, not 'scatter'"),
+        ({"execute": "last"}, "execute must be one of all, first, peer, not 'last'"),
+        ({"collect": "concat"}, "collect must be one of none, flatten, mean, avg, sum, first, last_pp, last_pp_first"),
+        ({"collect_from": "lead"}, "collect_from must be one of pp_last, pp_first, any, all"),
+        ({"split": "odd", "dispatch": "slice"}, "split must be one of even, pad, or a function"),
+        ({"fan_out": "some"}, "fan_out must be one of all, lead"),
+        ({"colect": "mean"}, "no option 'colect', did you mean collect"),
+        ({"rows": ("x",)}, "needs dispatch='slice_dp' or 'slice'"),
+        ({"rows": 3, "dispatch": "slice"}, "rows must be names of parameters, not 3"),
+        ({"group": 0, "dispatch": "slice"}, "group must be a whole number of rows from 1, not 0"),
+        ({"group": True, "dispatch": "slice"}, "group must be a whole number"),
+        ({"group": 2}, "group is about rows"),
+        ({"allow_empty": True}, "allow_empty is about rows"),
+        ({"loss_mask": "labels"}, "loss_mask is about rows"),
+        ({"split": "pad"}, "split is about rows"),
+        ({"timeout": 0}, "timeout must be seconds above 0"),
+        ({"timeout": True}, "timeout must be seconds above 0"),
+        ({"sync": 1}, "sync must be True or False"),
+        ({"lazy_collect": "no"}, "lazy_collect must be None, True or False"),
+        ({"collect_from": "all", "collect": "flatten"}, "collect_from='all' returns every worker's result"),
+        (
+            {"result_rows": {"loss": "median"}},
+            r"result_rows\['loss'\] must be one of rows, list, mean, sum, first, max",
+        ),
+        ({"result_rows": 1.5}, "result_rows must be keys of the result"),
+        ({"loss_mask": 3, "dispatch": "slice"}, "loss_mask must be the key that masks a row"),
+        ({"pad_values": 0}, "pad_values must map keys or dtypes to values"),
+    ],
+)
+def test_what_is_not_accepted_is_refused_by_name(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(PlanError, match=words):
+        remote_function(**options)
+
+
+def test_rows_must_be_parameters_of_the_method() -> None:
+    with pytest.raises(PlanError, match="rows='advantages' is no parameter; it has inputs"):
+
+        @remote_function(dispatch="slice_dp", rows=("inputs", "advantages"))
+        def forward(self: Any, inputs: Any) -> None: ...
+
+
+def test_decorators_are_called_with_their_options() -> None:
+    with pytest.raises(PlanError, match=r"write @remote_function\(\)"):
+
+        @remote_function
+        def forward(self: Any) -> None: ...
+
+    with pytest.raises(PlanError, match=r"write @remote_class\(\)"):
+        remote_class(dict)  # type: ignore[arg-type]
+
+    with pytest.raises(PlanError, match="plain methods"):
+
+        @remote_function()
+        async def later(self: Any) -> None: ...
+
+
+def test_a_base_class_builds_its_part_of_a_component() -> None:
+    @remote_class()
+    class Base:
+        def __init__(self, size: int) -> None:
+            self.size = size
+
+    @remote_class()
+    class Derived(Base):
+        def __init__(self, size: int) -> None:
+            super().__init__(size + 1)
+
+        @remote_function()
+        def doubled(self) -> int:
+            return self.size * 2
+
+    assert Derived(1).doubled() == 4
+
+    class Undecorated(Base):
+        def __init__(self) -> None:
+            super().__init__(1)
+
+    with pytest.raises(PlanError, match=r"decorate it with @remote_class\(\) as well"):
+        Undecorated()
+
+
+def test_a_remote_method_keeps_its_name_and_doc() -> None:
+    class Component:
+        @remote_function(dispatch="slice_dp")
+        def forward(self, inputs: Any) -> Any:
+            """Runs."""
+            return inputs
+
+    assert (Component.forward.__name__, Component.forward.__doc__) == ("forward", "Runs.")
+    assert Component().forward([1]) == [1]

@@ -1,0 +1,89 @@
+"""A data loader in a worker of its own: batches read ahead, handed over as shards, none through the driver."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+import pytest
+
+from tests.remote import components
+from twinkle import DeviceMesh
+from twinkle.errors import RemoteCallError
+from twinkle.remote import RemoteDataLoader, traffic
+
+pytestmark = pytest.mark.usefixtures("job")
+Echo: Any = components.Echo
+Loader: Any = RemoteDataLoader
+MESH = DeviceMesh.from_axes({"pp": 2, "dp": 2, "tp": 2})
+
+
+class Broken:
+    """A data set of which one row raises."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, at: int) -> int:
+        if at == 5:
+            raise OSError("bad row")
+        return at
+
+
+def loader(dataset: Any, **options: Any) -> Any:
+    options = {"collate_fn": list, **options}
+    return Loader(dataset, batch_size=4, device_mesh=MESH, remote_group="cpu2", **options)
+
+
+@pytest.fixture(scope="module")
+def actor(job: None) -> Any:
+    return Echo(device_mesh=MESH, remote_group="cpu8")
+
+
+def test_batches_pass_from_the_loader_to_the_workers_without_the_driver(actor: Any) -> None:
+    source = loader(range(10))
+    assert len(source) == 3
+    traffic.reset()
+    batches = list(source)
+    seen = [[rows for rows, *_ in actor.rows_seen(batch)] for batch in batches[:2]]
+    assert (traffic.driver_rows, traffic.moved_rows) == (0, 2 * 4 * 4)
+    assert seen[0] == [[0, 1], [0, 1], [2, 3], [2, 3]] * 2
+    assert [batch.layout.shards for batch in batches] == [2, 2, 2]
+    assert [list(batch) for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_columns_become_a_mapping_of_handles(actor: Any) -> None:
+    source = loader(range(8), collate_fn=components.columns)
+    first = next(iter(source))
+    assert list(first) == ["id", "square"]
+    assert [rows["square"] for rows, *_ in actor.rows_seen(first)][0::2] == [[0, 1], [4, 9], [0, 1], [4, 9]]
+
+
+def test_the_state_is_that_of_the_batch_handed_out_last(actor: Any) -> None:
+    source = loader(range(16), prefetch=3)
+    batches = iter(source)
+    assert list(next(batches)) == [0, 1, 2, 3]
+    state = source.state_dict()
+    other = loader(range(16))
+    other.load_state_dict(state)
+    assert [list(batch) for batch in other] == [list(batch) for batch in batches]
+
+
+def test_epochs_follow_one_another() -> None:
+    source = loader(range(8), shuffle=True)
+    first, second = ([list(batch) for batch in source] for _ in range(2))
+    assert sorted(chain(*first)) == sorted(chain(*second)) == list(range(8))
+    assert first != second
+
+
+def test_what_reading_raises_is_raised_where_the_batch_is_asked_for() -> None:
+    batches = iter(loader(Broken()))
+    assert list(next(batches)) == [0, 1, 2, 3]
+    with pytest.raises(RemoteCallError, match="bad row"):
+        next(batches)
+
+
+def test_without_a_group_it_reads_in_the_driver(actor: Any) -> None:
+    source = Loader(range(4), batch_size=4, device_mesh=MESH, collate_fn=list)
+    (batch,) = list(source)
+    assert actor.pulled(batch) == [0, 1, 2, 3]

@@ -1,0 +1,116 @@
+"""What becomes of results: rows taken out, the rest joined key by key, refusals that name worker and key."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from twinkle import Rows
+from twinkle.errors import PlanError
+from twinkle.remote import rows as row_tools
+from twinkle.remote import trees
+from twinkle.remote.results import Leaf, combined, split_result
+from twinkle.remote.signature import declared
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+def joined(results: list[Any], weights: list[float] | None = None, **options: Any) -> Any:
+    """The result of several workers that returned these."""
+    declaration = declared({"collect": "flatten", **options})
+    split = [split_result(result, declaration) for result in results]
+
+    def rows_of(leaf: Leaf) -> Any:
+        return row_tools.join([leaves[leaf.index] for _, leaves, _ in split], declaration.pad_values, leaf.name)
+
+    rests = [rest for rest, _, _ in split]
+    return combined(rests, weights or [1.0] * len(results), declaration, rows_of, list(range(len(results))))
+
+
+@pytest.mark.parametrize(
+    ("results", "options", "expected"),
+    [
+        ([[1], [2, 3]], {}, [1, 2, 3]),
+        ([(1,), (2,)], {}, (1, 2)),
+        (["ab", "cd"], {}, ["ab", "cd"]),
+        ([None, None], {}, None),
+        ([{"a": [1]}, {"a": [2]}], {"result_rows": "a"}, {"a": [1, 2]}),
+        ([{"a": [1]}, {"a": [2]}], {}, {"a": [[1], [2]]}),
+        ([{"x": {"a": [1]}}, {"x": {"a": [2]}}], {"result_rows": ["a"]}, {"x": {"a": [1, 2]}}),
+        ([(Rows([1]), 0.5), (Rows([2]), 1.5)], {}, ([1, 2], [0.5, 1.5])),
+        ([Pair(Rows([1]), 2), Pair(Rows([3]), 4)], {}, Pair([1, 3], [2, 4])),
+        ([{"a": 1.0}, {"a": 4.0}], {"collect": "mean"}, {"a": 2.5}),
+        ([{"a": 1}, {"a": 4}], {"collect": "sum"}, {"a": 5}),
+        ([[1.0, 2.0], [3.0, 4.0]], {"collect": "mean"}, [2.0, 3.0]),
+        ([{"a": 1}, {"a": 4}], {"collect": "first"}, {"a": 1}),
+        ([{"a": 1}, {"a": 4}], {"result_rows": {"a": "max"}}, {"a": 4}),
+        ([{"a": None}, {"a": None}], {"collect": "mean"}, {"a": None}),
+    ],
+)
+def test_results_are_joined_by_their_rules(results: list[Any], options: dict[str, Any], expected: Any) -> None:
+    found = joined(results, **options)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+def test_means_weigh_workers_and_a_mean_without_rows_is_plain() -> None:
+    assert joined([1.0, 5.0], [3.0, 1.0], collect="mean") == 2.0
+    assert joined([1.0, 5.0], [0.0, 0.0], collect="mean") == 3.0
+    assert type(joined([np.float32(1), np.float32(2)], collect="mean")) is float
+    np.testing.assert_array_equal(joined([np.ones(2), np.zeros(2)], collect="mean"), [0.5, 0.5])
+    np.testing.assert_array_equal(
+        joined([{"a": np.array([1, 5])}, {"a": np.array([3, 2])}], result_rows={"a": "max"})["a"], [3, 5]
+    )
+
+
+@pytest.mark.parametrize(
+    ("results", "options", "words"),
+    [
+        ([{"a": 1}, {"b": 1}], {}, "worker 1 and worker 0 returned different keys at the result: 'a', 'b'"),
+        ([None, [1]], {}, "worker 0 returned NoneType at the result and worker 1 rows"),
+        ([{"a": None}, {"a": 1}], {}, "worker 0 returned NoneType at a and worker 1 int"),
+        ([{"a": "x"}, {"a": "y"}], {"collect": "mean"}, "cannot take the mean of str at a: text has none"),
+        ([[1], [1, 2]], {"collect": "sum"}, r"lengths \[1, 2\] differ"),
+        ([{"a": 3}, {"a": 3}], {"result_rows": "a"}, "returned a int at a, which is declared as rows"),
+        ([[1], (2,)], {}, "the pieces are of different types: list, tuple"),
+        ([np.ones((1, 2)), np.ones(1)], {}, "different numbers of dimensions"),
+        (
+            [np.ones(1), np.ones(1, dtype=int)],
+            {},
+            "the pieces are of different types: ndarray of float64, ndarray of int64",
+        ),
+    ],
+)
+def test_results_that_do_not_go_together_are_refused(results: list[Any], options: dict[str, Any], words: str) -> None:
+    with pytest.raises(PlanError, match=words):
+        joined(results, **options)
+
+
+def test_widths_are_filled_by_key_then_dtype_then_custom() -> None:
+    pieces = [np.ones((1, 1), dtype=np.int64), np.ones((1, 2), dtype=np.int64)]
+    assert row_tools.join(pieces, None, "labels").tolist() == [[1, -100], [1, 1]]
+    assert row_tools.join(pieces, None, "loss_mask").tolist() == [[1, 0], [1, 1]]
+    assert row_tools.join(pieces, {"input_ids": 7}, "input_ids").tolist() == [[1, 7], [1, 1]]
+    assert row_tools.join(pieces, {"int64": 9}, "labels").tolist() == [[1, 9], [1, 1]]
+    small = [piece.astype(np.uint8) for piece in pieces]
+    assert row_tools.join(small, None, "labels").dtype == np.uint8
+
+
+def test_a_tree_in_which_nothing_changes_is_the_very_same_object() -> None:
+    tree = {"a": [1, (2, Pair(3, {"b": 4}))]}
+    assert trees.rebuilt(tree, lambda node, _: (False, None)) is tree
+    changed = trees.rebuilt(tree, lambda node, _: (True, 5) if node == 4 else (False, None))
+    assert changed == {"a": [1, (2, Pair(3, {"b": 5}))]}
+    assert tree["a"][1][1].second == {"b": 4}
+
+
+def test_a_mapping_that_cannot_be_changed_becomes_a_dict() -> None:
+    from types import MappingProxyType
+
+    frozen = MappingProxyType({"a": 1})
+    assert trees.rebuilt(frozen, lambda node, _: (True, 2) if node == 1 else (False, None)) == {"a": 2}
