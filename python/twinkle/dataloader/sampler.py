@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from twinkle.dataloader.cut import Cut, EvenGrid, GivenGrid, dropped_words, nominal_size
+from twinkle.dataloader.cut import Cut, EvenGrid, GivenGrid, dropped_words
 from twinkle.dataloader.place import mesh_of, place_of
 from twinkle.dataloader.seeds import Randomness
 from twinkle.errors import PlanError
@@ -115,5 +115,7 @@ class DeviceMeshSampler:
             # Sizes are known only by looking. Nothing outside notices the draws that this may take.
             with Randomness(0):
                 sizes = [len(batch) for batch in sampler]
-            grid = GivenGrid(sizes, nominal_size(sizes, None), Cut(1))
+            declared = getattr(sampler, "batch_size", None)
+            nominal = declared if isinstance(declared, int) else (sizes or [0])[0]
+            grid = GivenGrid(sizes, max(nominal, self._cut.shards), Cut(1))
         return grid.count(self._skip, self._cut) if count else 0
