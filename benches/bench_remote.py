@@ -71,6 +71,9 @@ if importlib.util.find_spec("ray") is not None:
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         import ray
 
+        if ray.is_initialized():
+            yield ray
+            return
         ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=40)
         yield ray
         ray.shutdown()

@@ -21,7 +21,7 @@ def seen() -> dict[str, Any]:
 def test_ranks_fill_one_node_and_then_the_next(seen: dict[str, Any]) -> None:
     assert seen["nodes"] == [True, True, False]
     assert seen["masks"] == ["0", "1", "0", "1"]
-    assert seen["placement"].count("node 127.0.0.1") == 3
+    assert seen["placement"].count("127.0.0.1 (") == 3
 
 
 def test_a_killed_node_ends_the_call_and_leaves_the_rows_of_the_other(seen: dict[str, Any]) -> None:
