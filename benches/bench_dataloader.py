@@ -142,7 +142,7 @@ def bench_the_first_batch_after_a_skip(benchmark: BenchmarkFixture) -> None:
     assert batch["labels"].shape == (BATCH // RANKS,)
 
 
-def bench_the_first_batch_after_a_skip_in_accelerate(benchmark: BenchmarkFixture) -> None:
+def bench_the_first_batch_after_a_skip_with_torch_alone(benchmark: BenchmarkFixture) -> None:
     benchmark.group = "first batch after skipping 900,000 of 1,000,000 shuffled rows"
     benchmark.extra_info["side"] = "torch, batches skipped by islice of the sampler"
     sampler: Any = DistributedSampler(Samples(), num_replicas=RANKS, rank=RANK, shuffle=True)  # type: ignore[arg-type]

@@ -205,3 +205,15 @@ def test_getitems_is_used_and_checked() -> None:
 
 def test_leads_are_one_rank_for_each_data_rank() -> None:
     assert leads(mesh_of(dp=2, tp=2)) == [0, 2]
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_workers_that_live_on_replace_by_rows_of_each_epochs_own_order(context: str) -> None:
+    def epochs(**workers: Any) -> list[Any]:
+        sampler = torch.utils.data.RandomSampler(range(8), generator=torch.Generator().manual_seed(3))
+        loader = DataLoader(
+            Faulty(8, raising=[5]), batch_size=4, sampler=sampler, max_bad=9, collate_fn=list, **workers
+        )
+        return [list(loader) for _ in range(3)]
+
+    assert epochs(num_workers=1, persistent_workers=True, multiprocessing_context=context) == epochs()

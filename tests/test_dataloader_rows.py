@@ -470,3 +470,11 @@ _WORKER = [-1]
 
 def remember_worker(worker: int) -> None:
     _WORKER[0] = worker
+
+
+def test_workers_that_are_spawned_read_as_forked_ones_do() -> None:
+    sampler = torch.utils.data.RandomSampler(range(8), generator=torch.Generator().manual_seed(3))
+    for options in ({"shuffle": True}, {"sampler": sampler}):
+        alone = epoch_of(None, 0, Noisy(8), batch_size=4, **options)
+        spawned = epoch_of(None, 0, Noisy(8), batch_size=4, num_workers=1, multiprocessing_context="spawn", **options)
+        assert spawned == alone

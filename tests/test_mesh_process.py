@@ -252,3 +252,13 @@ def test_who_this_process_is_cannot_be_set() -> None:
     for name in (*INDICES, "data_rank", "is_single_process"):
         with pytest.raises(AttributeError):
             setattr(mesh, name, 0)
+
+
+def test_a_mesh_is_not_counted_through_as_if_it_were_empty(become: Become) -> None:
+    mesh: Any = DeviceMesh.from_sizes(dp_size=4)
+    for rank in (-1, 0, 9):
+        become(rank)
+        with pytest.raises(TypeError, match="not iterable"):
+            list(mesh)
+        with pytest.raises(RankError, match="must be an array of ranks"):
+            DeviceMesh(mesh)

@@ -390,6 +390,9 @@ class DeviceMesh(WithTorch, Pictured):
         """`submesh(axes)` through this process."""
         return self.submesh(axes)
 
+    # Without this, Python would count through `mesh[0]`, and take the refusal of a process that is nobody for the end.
+    __iter__ = None
+
     def permute(self, axes: Sequence[str]) -> DeviceMesh:
         """The same ranks with the axes in another order, each once; options are kept. Permuting back undoes it."""
         return self._derived(self._core.permute(axes))

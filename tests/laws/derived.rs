@@ -162,7 +162,9 @@ proptest! {
         let view = naive.mesh().flatten(&axes, "merged").unwrap();
         let rank = i128::from(naive.ranks[0]);
         let others: Vec<&str> = naive.names.iter().copied().filter(|name| !axes.contains(name)).collect();
-        prop_assume!(!others.is_empty());
+        if others.is_empty() {
+            return Ok(());
+        }
         prop_assert_eq!(view.submesh(&others, rank).unwrap().options().ulysses, None);
         let all: Vec<&str> = others.into_iter().chain(["merged"]).collect();
         prop_assert_eq!(view.submesh(&all, rank).unwrap().options().ulysses, Some(naive.ulysses));
@@ -170,7 +172,9 @@ proptest! {
 
     #[test]
     fn a_merged_axis_splits_into_nothing_but_its_parts(naive in meshes()) {
-        prop_assume!(naive.names.len() >= 2);
+        if naive.names.len() < 2 {
+            return Ok(());
+        }
         let merged = naive.mesh().flatten(&naive.names, "merged").unwrap();
         let mut other = parts(&naive, &naive.names);
         other.reverse();
@@ -211,7 +215,9 @@ proptest! {
     #[test]
     fn merged_other_axes_leave_the_rows_alone((naive, axes) in meshes_and_axes()) {
         let axes: Vec<&str> = axes.into_iter().filter(|axis| !["dp", "fsdp"].contains(axis)).collect();
-        prop_assume!(!axes.is_empty());
+        if axes.is_empty() {
+            return Ok(());
+        }
         let merged = naive.mesh().flatten(&axes, "merged").unwrap();
         for (position, &rank) in naive.ranks.iter().enumerate() {
             prop_assert_eq!(merged.data_rank_of(rank), Ok(Some(naive.data_rank(position))));

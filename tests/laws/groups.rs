@@ -132,7 +132,9 @@ proptest! {
 
     #[test]
     fn nobody_outside_the_mesh_has_a_group((naive, axes) in meshes_and_axes(), other in 0_u64..2000) {
-        prop_assume!(!naive.ranks.contains(&other));
+        if naive.ranks.contains(&other) {
+            return Ok(());
+        }
         let mesh = naive.mesh();
         let along = mesh.along(&axes).unwrap();
         prop_assert_eq!(mesh.index_in_group(&along, other), None);

@@ -124,7 +124,9 @@ proptest! {
         second in any::<prop::sample::Index>(),
     ) {
         let (first, second) = (first.index(naive.world_size()), second.index(naive.world_size()));
-        prop_assume!(first != second);
+        if first == second {
+            return Ok(());
+        }
         let mut ranks = naive.ranks.clone();
         ranks[second] = ranks[first];
         let refusal = Mesh::from_table(&naive.names, &naive.sizes, ranks.clone(), &Requested::default()).unwrap_err();
@@ -144,7 +146,9 @@ proptest! {
 
     #[test]
     fn a_range_is_the_table_of_its_ranks(start in 0_i128..100, step in -9_i128..10, length in 1_u64..12) {
-        prop_assume!(step != 0 || length == 1);
+        if step == 0 && length > 1 {
+            return Ok(());
+        }
         let ranks: Vec<i128> = (0..i128::from(length)).map(|index| start + index * step).collect();
         let made = Mesh::from_range("tp", start, step, length, &Requested::default());
         if ranks.iter().any(|rank| *rank < 0) {

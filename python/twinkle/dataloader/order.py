@@ -31,6 +31,9 @@ class Order(Protocol):
     def name(self, epoch: int) -> str:
         """What a saved cursor must find again to mean the same rows."""
 
+    def known(self, epoch: int) -> bool:
+        """Whether a worker can tell this epoch's rows as well as the loop can."""
+
 
 class Sequential:
     """Rows 0, 1, 2, ... in every epoch."""
@@ -49,6 +52,10 @@ class Sequential:
     def name(self, epoch: int) -> str:
         """`sequential`."""
         return "sequential"
+
+    def known(self, epoch: int) -> bool:
+        """Always."""
+        return True
 
 
 class Permuted:
@@ -76,13 +83,17 @@ class Permuted:
         """`permuted`, and the size of the groups."""
         return "permuted" if self._group == 1 else f"permuted in groups of {self._group}"
 
+    def known(self, epoch: int) -> bool:
+        """Always."""
+        return True
+
 
 class Listed:
     """The order that a sampler or a list gives: read once an epoch, and known by its hash.
 
     Where the sampler draws, it draws from (seed, epoch): the global generators are exchanged while it is read, its own
-    `generator` is set back to where it began and, after the first epoch, seeded with the epoch too. So all ranks read
-    one order, and a resumed run reads it again.
+    `generator` begins where it stood, after the first epoch seeded with the epoch too, and is left as it was. So all
+    ranks read one order, and a resumed run reads it again.
     """
 
     def __init__(self, sampler: Iterable[Any], seed: int, *, batches: bool = False) -> None:
@@ -92,6 +103,14 @@ class Listed:
         self._sizes: list[int] = []
         self._name = ""
         self._generators = [(generator, generator.get_state()) for generator in _generators_of(sampler)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A worker is sent the list, never the sampler: torch's workers know no samplers, and not every one can travel.
+        return {**self.__dict__, "_sampler": None, "_generators": []}
+
+    def known(self, epoch: int) -> bool:
+        """Whether this epoch was read here; a worker that lives on has the list of the epoch that it began in."""
+        return epoch == self._epoch
 
     def length(self, epoch: int) -> int:
         """How many rows the sampler gives in an epoch."""
@@ -130,6 +149,8 @@ class Listed:
                     part.set_epoch(epoch)  # type: ignore[union-attr]
             limit = _SIZED_LIMIT if hasattr(sampler, "__len__") else _UNSIZED_LIMIT
             given = list(islice(iter(sampler), limit + 1))
+            for generator, state in self._generators:
+                generator.set_state(state)
         if len(given) > limit:
             raise PlanError(
                 f"a sampler may give at most {limit} indices in an epoch, and this one gives more", limit=limit

@@ -74,6 +74,8 @@ class RowReader:
                 return self._refused(ticket, rows, bad, "the lead of its shard could read it, so this replica must too")
             if not self.limits.max_bad:
                 return self._refused(ticket, rows, bad, "max_bad=0 replaces no bad row")
+            if not self.order.known(ticket.epoch):
+                return Delivery(None, again=True)
             repair = repair or Repair(ticket, self.order, self.limits)
             spent = repair.draw_again(bad)
             if spent is not None:

@@ -62,6 +62,8 @@ class _Run:
 
     def agreed(self, ticket: Ticket, delivery: Delivery, width: int) -> Delivery:
         """The delivery as all replicas of the shard have it: the lead decides which rows are bad, its peers follow."""
+        if delivery.again:
+            delivery = self.reader.read(ticket)
         peers = self.setting.peers
         if peers.replicas > 1 and self.setting.max_bad:
             if peers.connected:

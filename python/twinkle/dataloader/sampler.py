@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from twinkle.dataloader.cut import Cut, EvenGrid, GivenGrid, dropped_words, nominal_size
+from twinkle.dataloader.cut import Cut, EvenGrid, GivenGrid, dropped_words
 from twinkle.dataloader.place import mesh_of, place_of
 from twinkle.dataloader.seeds import Randomness
 from twinkle.errors import PlanError
@@ -63,13 +63,17 @@ class DeviceMeshSampler:
         # Rows that wait until it is known whether more come, and the sizes of the batches they are to make.
         waiting: list[Any] = []
         sizes: list[int] = []
+        held = 0
         for given in self.batch_sampler:
             batch = given if isinstance(given, list) else list(given)
-            if skip >= len(batch):
+            if held and held == len(waiting):
+                # The common case: one whole batch waits, and it is known now that it was not the last.
+                own = self._own.get(held)
+                yield self._whole(waiting, shard) if own is None else waiting[own]
+                waiting, held = batch, len(batch)
+                sizes[0] = held
+            elif skip >= len(batch):
                 skip -= len(batch)
-            elif len(sizes) == 1 and sizes[0] == len(waiting):
-                yield self._whole(waiting, shard)
-                waiting, sizes = batch, [len(batch)]
             else:
                 waiting, skip = waiting + batch[skip:], 0
                 sizes.append(len(batch))
@@ -78,6 +82,7 @@ class DeviceMeshSampler:
                     size = sizes.pop(0)
                     yield self._whole(waiting[:size], shard)
                     waiting = waiting[size:]
+                held = sizes[0] if len(sizes) == 1 else 0
         for size in sizes:
             taken, waiting = waiting[:size], waiting[size:]
             if len(taken) == size and (waiting or size >= max(nominal, self._cut.shards)):
@@ -115,5 +120,7 @@ class DeviceMeshSampler:
             # Sizes are known only by looking. Nothing outside notices the draws that this may take.
             with Randomness(0):
                 sizes = [len(batch) for batch in sampler]
-            grid = GivenGrid(sizes, nominal_size(sizes, None), Cut(1))
+            declared = getattr(sampler, "batch_size", None)
+            nominal = declared if isinstance(declared, int) else (sizes or [0])[0]
+            grid = GivenGrid(sizes, max(nominal, self._cut.shards), Cut(1))
         return grid.count(self._skip, self._cut) if count else 0

@@ -65,6 +65,8 @@ class Delivery(NamedTuple):
     attempts: Sequence[int] = ()
     replaced: Sequence[Replaced] = ()
     failure: Failure | None = None
+    #: Whether the loop must read the batch itself, since only it knows the rows that may come instead of bad ones.
+    again: bool = False
     #: Of a stream: how many rows were found, of the batch or (where only its own part is read) of the shard.
     found: int = 0
     #: Of a stream: whether they are all that were asked for.
