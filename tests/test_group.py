@@ -141,3 +141,13 @@ def test_what_makes_no_node_is_refused(fields: tuple[Any, ...], words: list[str]
         Node(*fields)
     for word in words:
         assert word in str(refusal.value)
+
+
+def test_the_text_of_a_group_shows_its_workers_and_what_they_ask_for() -> None:
+    group = DeviceGroup("actor", 8, "GPU", gpus_per_worker=2)
+    heading, row = str(group).splitlines()
+    assert heading.split() == ["group", "node", "workers", "devices"]
+    assert row.split("  ")[0] == "actor, cuda (4 workers)"
+    assert "not placed" in row
+    assert "0-3" in row
+    assert row.endswith("2 of the node")

@@ -165,6 +165,12 @@ class DeviceGroup:
                 f"{self._who}: a CPU group is never colocated, colocate_with={shown(partner)}", group=self.name
             )
 
+    def __str__(self) -> str:
+        """Who sits where: one row per node once `initialize` has placed the group, until then what it asks for."""
+        from twinkle.remote.placement_text import get_device_placement
+
+        return get_device_placement([self])
+
     def __repr__(self) -> str:
         shape = [shown(self.name), f"ranks={_brief(self.ranks)}", f"device_type={self.device_type!r}"]
         for entry in fields(self)[3:]:
