@@ -235,7 +235,7 @@ METHODS = {
     "expert_mesh": 1, "placement": 3, "to_dict": 0, "__contains__": 1, "__getitem__": 1, "__copy__": 0, "__repr__": 0,
     "__hash__": 0, "__reduce__": 0,
 }  # fmt: skip
-BY_KEYWORD = ("rank_of", "replace", "from_sizes", "from_axes", "from_dict")
+BY_KEYWORD = ("to_svg", "group_plan", "rank_of", "replace", "from_sizes", "from_axes", "from_dict")
 PROPERTIES = (
     *FIELDS,
     *("world_size", "shape", "data_world_size", "strides", "offset", "order"),
@@ -273,6 +273,9 @@ QUESTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "from_dict": (1, lambda mesh, data: DeviceMesh.from_dict(data)),
     "rank_of": (2, lambda mesh, dp, tp: mesh.rank_of(dp=dp, tp=tp)),
     "rank_of(unheard)": (1, lambda mesh, value: mesh.rank_of(**{"\ud800": value})),
+    "to_svg(color_by)": (2, lambda mesh, axis, limit: mesh.to_svg(color_by=axis, limit=limit)),
+    "to_svg(nproc_per_node)": (1, lambda mesh, many: mesh.to_svg(nproc_per_node=many)),
+    "group_plan": (2, lambda mesh, *axes: mesh.group_plan(*axes)),
     "get_slice(data_rank)": (2, lambda mesh, total, rank: mesh.get_slice(total, data_rank=rank)),
     "get_slice(global_rank)": (2, lambda mesh, total, rank: mesh.get_slice(total, global_rank=rank)),
     "get_slice(both)": (2, lambda mesh, total, rank: mesh.get_slice(total, rank, global_rank=rank)),

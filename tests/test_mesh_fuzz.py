@@ -12,10 +12,10 @@ from tests.support import run_python
 from twinkle import DeviceMesh
 from twinkle.errors import AxisError, MeshError
 
-#: Asked in the tests of process groups.
+#: What needs torch, or a job.
 TORCH = {
-    *("to_torch_device_mesh", "from_torch", "fsdp_mesh", "group_plan", "make_groups", "create_process_group"),
-    *("get_dim_group", "release_groups"),
+    *("to_torch_device_mesh", "from_torch", "fsdp_mesh", "make_groups", "create_process_group", "get_dim_group"),
+    *("release_groups", "bind"),
 }
 PLAUSIBLE = st.one_of(
     st.integers(-2, 9),

@@ -20,7 +20,8 @@ def whole(value: Any, what: str, refuse: type[TwinkleError], *, least: int = 0, 
     """`value` as an int of at least `least`, refused by `refuse` in a sentence that begins with `what`."""
     try:
         number = None if isinstance(value, bool) else index(value)
-    except TypeError:
+    except Exception:
+        # Whatever somebody's `__index__` raises, it gave no number.
         number = None
     if number is None or number < least:
         raise refuse(f"{what} must be an integer >= {least}, not {shown(value)}", value=value)

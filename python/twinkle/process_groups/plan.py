@@ -9,6 +9,7 @@ from sys import modules
 from typing import TYPE_CHECKING, TypeAlias
 
 from twinkle.errors import AxisError
+from twinkle.platform.checks import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,7 +126,7 @@ def entry_of(axes: str | Sequence[str]) -> Axes:
         return (axes,)
     if isinstance(axes, Sequence) and all(isinstance(name, str) for name in axes):
         return tuple(axes)
-    raise AxisError(f"axes are a name or a sequence of names, not {axes!r}")
+    raise AxisError(f"axes are a name or a sequence of names, not {shown(axes)}")
 
 
 def spaced(members: Sequence[int]) -> Sequence[int]:

@@ -18,6 +18,8 @@ __all__ = ["LIMIT", "Box", "Stage", "arranged", "ascending"]
 
 #: The most ranks that are drawn one by one.
 LIMIT = 1024
+#: The most that may be asked for: a text of some ten megabytes.
+_MOST = 2**16
 #: The most pipeline stages that are drawn of a mesh that is folded.
 _STAGES = 8
 
@@ -43,7 +45,7 @@ class Stage:
 def arranged(mesh: DeviceMesh, *, nproc_per_node: int | None = None, limit: int = LIMIT) -> list[Stage]:
     """The stages of a mesh and the boxes in them: the first `limit` ranks or so, and counts of those beyond."""
     per = None if nproc_per_node is None else per_node(nproc_per_node)
-    most = whole(limit, "limit", MeshError, least=1)
+    most = whole(limit, "limit", MeshError, least=1, most=_MOST)
     stages = mesh.pp_world_size
     shown = range(stages)
     if mesh.world_size > most and stages > _STAGES:

@@ -7,6 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from twinkle.errors import AxisError
+from twinkle.platform.checks import shown
 from twinkle.show.answers import group_axes, shares_refused
 from twinkle.show.picture import LIMIT, Box, Stage, arranged
 
@@ -49,11 +50,13 @@ def colour_axis(mesh: DeviceMesh, color_by: str | None) -> str:
     if color_by is None:
         names = [name for name, size in zip(mesh.mesh_dim_names or (), mesh.shape, strict=True) if size > 1]
         return "tp" if "tp" in names else (names or list(mesh.mesh_dim_names or ()))[-1]
+    if not isinstance(color_by, str):
+        raise AxisError(f"color_by must be the name of an axis or 'data', not {shown(color_by)}")
     if color_by == "data":
         if (refused := shares_refused(mesh)) is not None:
             raise AxisError(refused)
     elif color_by not in group_axes(mesh):
-        raise AxisError(f"color_by must be one of {[*group_axes(mesh), 'data']}, not {color_by!r}")
+        raise AxisError(f"color_by must be one of {[*group_axes(mesh), 'data']}, not {shown(color_by)}")
     return color_by
 
 
@@ -75,8 +78,8 @@ def to_svg(
     """The picture as one SVG element; see `DeviceMesh.to_svg`."""
     axis = colour_axis(mesh, color_by)
     stages = arranged(mesh, nproc_per_node=nproc_per_node, limit=limit)
-    shown = sum(len(box.ranks) for stage in stages for box in stage.boxes)
-    look = next((look for most, look in _LOOKS if shown <= most), _DENSE)
+    drawn = sum(len(box.ranks) for stage in stages for box in stage.boxes)
+    look = next((look for most, look in _LOOKS if drawn <= most), _DENSE)
     longest = max((len(str(rank)) for stage in stages for box in stage.boxes for rank in box.ranks[-1:]), default=1)
     look = replace(look, width=max(look.width, round(longest * look.font * 0.62) + 8))
     painter = _Painter(mesh, axis, look, {**_INK, **(_NIGHT if dark else _PAPER)})
