@@ -34,7 +34,8 @@ def outcome(job: str) -> str:
 
 def test_every_job_is_launched() -> None:
     files = {path.stem for path in (ROOT / "tests" / "jobs").glob("*.py")}
-    assert files == {*JOBS, "__init__", "support"}
+    # test_dataloader_processes launches the jobs that load rows.
+    assert {name for name in files if not name.startswith("loading_")} == {*JOBS, "__init__", "support"}
 
 
 @pytest.mark.parametrize(("job", "check"), [(job, check) for job in JOBS for check in checks(job)])

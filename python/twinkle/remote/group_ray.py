@@ -19,6 +19,8 @@ __all__ = ["RayGroup"]
 
 #: Host ports that HCCL takes, one block per group.
 _HCCL_FIRST, _HCCL_BLOCK = 60_000, 64
+#: Seconds in which the processes of a group must be there and have their environment.
+_START = 300.0
 
 
 class RayGroup:
@@ -108,8 +110,20 @@ class RayGroup:
             ).remote()
             for pg, bundle in zip(held.placement_group, held.bundles, strict=True)
         ]
+        try:
+            self._prepare(hosts)
+        except RemoteCallError:
+            # A group of which a part is there is none.
+            for host in hosts:
+                ray.kill(host, no_restart=True)
+            raise
         self._hosts = hosts
-        address, port = ray.get(hosts[0].port.remote())
+
+    def _prepare(self, hosts: list[Any]) -> None:
+        """Gives every process the environment of its worker."""
+        held = self.reservation
+        starting, deadline = f"starting group {self.name!r}", Deadline(_START)
+        ((address, port),) = results_of([hosts[0].port.remote()], deadline, starting, self._told)
         shared = {"MASTER_ADDR": address, "MASTER_PORT": str(port), "TWINKLE_GROUP": self.name}
         if held.group.device_type == "npu":
             first = _HCCL_FIRST + self.number * _HCCL_BLOCK
@@ -120,7 +134,7 @@ class RayGroup:
             host.prepare.remote({**worker.env, **shared}, self.seed)
             for host, worker in zip(hosts, held.workers, strict=True)
         ]
-        results_of(references, Deadline(None), f"starting group {self.name!r}", self._told)
+        results_of(references, deadline, starting, self._told)
 
     def _told(self, at: int) -> dict[str, Any]:
         return {"worker": at, "node": self.node_of(at)}

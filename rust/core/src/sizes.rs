@@ -173,7 +173,8 @@ fn outermost_first(order: &Order, options: &Requested) -> Answer<Vec<&'static st
                 && let Some(found) = fastest_first.iter().position(|name| *name == "ep")
             {
                 // The expert mesh counts ep right inside the first of dp and pp; another place would be ignored silently.
-                let next = fastest_first[found + 1..].first();
+                // cp is no axis of the expert mesh, so it may stand between.
+                let next = fastest_first[found + 1..].iter().find(|name| **name != "cp");
                 let earlier = fastest_first[..found].iter().any(|name| ["dp", "pp"].contains(name));
                 if earlier || next.is_some_and(|name| !["dp", "pp"].contains(name)) {
                     return Err(Refusal::ExpertOrder { order: text.clone() });
