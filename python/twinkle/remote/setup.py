@@ -5,14 +5,13 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import random
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from twinkle.errors import PlacementError
 from twinkle.group import DeviceGroup
 from twinkle.platform import Platform
+from twinkle.remote.seeding import seed_loaded
 from twinkle.remote.session import Session, current_session, set_session
 from twinkle.runtime import current
 
@@ -60,7 +59,7 @@ def initialize(  # noqa: PLR0917 - the contract's order
         current.positions, current.positions_mesh = (), None
     set_session(session)
     current.mode, current.device_mesh = mode, global_device_mesh or _world_mesh(mode)
-    _seed(seed)
+    seed_loaded(seed)
     atexit.register(shutdown)
 
 
@@ -138,14 +137,3 @@ def _world_mesh(mode: str) -> DeviceMesh | None:
     from twinkle.mesh import DeviceMesh
 
     return DeviceMesh.from_sizes(dp_size=Platform.get_world_size())
-
-
-def _seed(seed: int | None) -> None:
-    if seed is None:
-        return
-    random.seed(seed)
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    if numpy is not None:
-        numpy.random.seed(seed % 2**32)
-    if torch is not None:
-        torch.manual_seed(seed)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import random
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +16,7 @@ from twinkle.remote import rows
 from twinkle.remote.arguments import filled
 from twinkle.remote.masking import masked
 from twinkle.remote.results import Cut, split_result
+from twinkle.remote.seeding import seed_loaded
 from twinkle.remote.shares import Share, set_share
 from twinkle.runtime import current
 
@@ -120,10 +119,10 @@ class Host:
         from twinkle.remote.classes import construct
 
         current.positions, current.positions_mesh, current.device_mesh = positions, mesh, mesh
-        _seed(self.seed)
+        seed_loaded(self.seed)
         kind, args, kwargs, offered = pickle.loads(recipe)
         # Loading the class may have loaded torch.
-        _seed(self.seed)
+        seed_loaded(self.seed)
         self.components[name] = _Component(construct(kind, args, kwargs, offered), positions, mesh)
 
     def drop(self, name: str) -> None:
@@ -264,15 +263,3 @@ def digest_of(value: Any) -> bytes:
     from hashlib import blake2b
 
     return blake2b(pickle.dumps(value, protocol=5), digest_size=16).digest()
-
-
-def _seed(seed: int | None) -> None:
-    """Seeds what is loaded; replicas must draw alike, so every worker has the same seed."""
-    if seed is None:
-        return
-    random.seed(seed)
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    if numpy is not None:
-        numpy.random.seed(seed % 2**32)
-    if torch is not None:
-        torch.manual_seed(seed)
