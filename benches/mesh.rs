@@ -68,34 +68,39 @@ fn table(criterion: &mut Criterion) {
 }
 
 fn one_rank(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("core: own group and own rows");
     for (world, sizes) in WORLDS {
         let Some(mesh) = mesh(sizes) else { continue };
         let rank = i128::from(world / 3 * 2 + 1);
         let Ok(along) = mesh.along(&["dp"]) else { continue };
-        group.bench_function(BenchmarkId::new("group of one axis", world), |bencher| {
+        criterion.benchmark_group("core: own dp group").bench_function(BenchmarkId::new("twinkle", world), |bencher| {
             bencher.iter(|| mesh.group_of(&along, black_box(rank)));
         });
-        group.bench_function(BenchmarkId::new("rows of one rank", world), |bencher| {
-            bencher.iter(|| mesh.rows_of_rank(2048, black_box(rank)));
-        });
+        criterion.benchmark_group("core: rows of one rank").bench_function(
+            BenchmarkId::new("twinkle", world),
+            |bencher| {
+                bencher.iter(|| mesh.rows_of_rank(2048, black_box(rank)));
+            },
+        );
     }
-    group.finish();
 }
 
 fn whole(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("core: whole answers, 1048576 ranks");
+    const WORLD: u64 = 1 << 20;
     let Some(mesh) = mesh([16, 4096, 2, 8]) else { return };
     let mut cells = vec![0_i32; 1 << 22];
-    group.bench_function("all coordinates", |bencher| bencher.iter(|| mesh.write_coordinates(black_box(&mut cells))));
+    let twinkle = || BenchmarkId::new("twinkle", WORLD);
+    criterion.benchmark_group("core: all coordinates").bench_function(twinkle(), |bencher| {
+        bencher.iter(|| mesh.write_coordinates(black_box(&mut cells)));
+    });
     for axis in ["pp", "dp", "cp", "tp"] {
         let Ok(along) = mesh.along(&[axis]) else { continue };
-        group.bench_function(BenchmarkId::new("all groups", axis), |bencher| {
+        criterion.benchmark_group(format!("core: all {axis} groups")).bench_function(twinkle(), |bencher| {
             bencher.iter(|| mesh.write_groups(&along, black_box(&mut cells[..1 << 20])));
         });
     }
-    group.bench_function("collect ranks of 4096", |bencher| bencher.iter(|| mesh.collect_ranks()));
-    group.finish();
+    criterion.benchmark_group("core: collect ranks of 4096 data ranks").bench_function(twinkle(), |bencher| {
+        bencher.iter(|| mesh.collect_ranks());
+    });
 }
 
 criterion_group!(benches, build, coordinate, table, one_rank, whole);
