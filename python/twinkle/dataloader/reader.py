@@ -93,6 +93,7 @@ class RowReader:
         try:
             values = list(self._many(list(rows)))
         except Exception:
+            # Any row may have raised anything: asked one by one, each answers for itself.
             sow(seed)
             return self._fetch_singly(rows)
         if len(values) != len(rows):

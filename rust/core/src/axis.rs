@@ -101,6 +101,11 @@ impl Axis {
         self.parts.iter().map(|(_, part)| part)
     }
 
+    /// The name and size in a refusal's words: `dp=4`.
+    pub(crate) fn worded(&self) -> String {
+        format!("{}={}", self.name, self.size)
+    }
+
     /// Whether the axis called `name` is a part of this one, at any depth.
     #[must_use]
     pub fn hides(&self, name: &str) -> bool {

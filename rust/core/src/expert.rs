@@ -58,9 +58,7 @@ impl Mesh {
         if self.is_row_major() {
             return Ok(());
         }
-        Err(Refusal::NotRowMajor {
-            axes: self.axes().iter().map(|axis| format!("{}={}", axis.name(), axis.size())).collect(),
-        })
+        Err(Refusal::NotRowMajor { axes: self.axes().iter().map(Axis::worded).collect() })
     }
 
     /// The mesh on which experts are spread over the same ranks; a view, for groups only.

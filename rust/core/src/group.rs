@@ -215,13 +215,7 @@ impl Mesh {
                 }
             }
         }
-        let mut runs: Vec<Run> = Vec::with_capacity(2);
-        for digit in self.digits(along) {
-            match digit {
-                Digit::Axis(place) => join(&mut runs, self.axes()[place].size(), self.member_step(place)),
-                Digit::Peers => self.push_peers(&mut runs, block)?,
-            }
-        }
+        let runs = self.runs(along, block)?;
         let base = match table {
             Some(_) => self.position_at(&coordinate),
             None => self.rank_at_coordinate(&coordinate),
@@ -261,6 +255,18 @@ impl Mesh {
         // Positions ascend along fsdp and along dp, so it is the first one or the first of the next dp index.
         let next = (first / self.fsdp_size() + 1) * self.fsdp_size();
         if next - first < peers && self.data_position(next) < self.data_position(first) { next } else { first }
+    }
+
+    /// The offsets inside a group, digit by digit; ulysses peers are those whose data indices start at `block`.
+    fn runs(&self, along: &Along, block: u64) -> Answer<Vec<Run>> {
+        let mut runs = Vec::with_capacity(2);
+        for digit in self.digits(along) {
+            match digit {
+                Digit::Axis(place) => join(&mut runs, self.axes()[place].size(), self.member_step(place)),
+                Digit::Peers => self.push_peers(&mut runs, block)?,
+            }
+        }
+        Ok(runs)
     }
 
     /// Appends the ulysses peers whose data indices start at `block`.
@@ -314,14 +320,7 @@ impl Mesh {
             within_list_limit(groups)?;
             let members = usize::try_from(members).unwrap_or(usize::MAX);
             for (row, (_, base, block)) in out.chunks_exact_mut(members).zip(self.blocks(along)) {
-                let mut runs = Vec::with_capacity(2);
-                for digit in self.digits(along) {
-                    match digit {
-                        Digit::Axis(place) => join(&mut runs, size(place), step(place)),
-                        Digit::Peers => self.push_peers(&mut runs, block)?,
-                    }
-                }
-                for (cell, offset) in row.iter_mut().zip(offsets_of(&runs)?) {
+                for (cell, offset) in row.iter_mut().zip(offsets_of(&self.runs(along, block)?)?) {
                     *cell = Cell::from_rank(origin + base + offset);
                 }
             }

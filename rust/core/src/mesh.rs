@@ -275,7 +275,7 @@ impl Mesh {
             Some(axis) => Err(Refusal::AxisMerged {
                 name: name.to_owned(),
                 axis: axis.name.to_string(),
-                parts: axis.parts().map(|part| format!("{}={}", part.name, part.size)).collect(),
+                parts: axis.parts().map(Axis::worded).collect(),
             }),
             None => Ok(()),
         }
@@ -294,7 +294,7 @@ impl Mesh {
                 return Err(Refusal::ViewOfExperts { axis: axis.name.to_string() });
             }
             if axis.hides_data() {
-                let parts = axis.parts().map(|part| format!("{}={}", part.name, part.size)).collect();
+                let parts = axis.parts().map(Axis::worded).collect();
                 return Err(Refusal::ViewOfMerged { axis: axis.name.to_string(), parts });
             }
         }

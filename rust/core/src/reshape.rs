@@ -84,9 +84,14 @@ impl Mesh {
         }
         let steps: Vec<i64> =
             places.iter().map(|place| place.map_or(0, |place| self.steps()[place].cast_signed())).collect();
-        let walk = Walk::new(i128::from(position), &sizes, &steps);
+        Ranks::of_table(&sizes, self.walked(position, &sizes, &steps))
+    }
+
+    /// The ranks met on a row-major walk from one position with these steps between positions.
+    fn walked(&self, position: u64, sizes: &[u64], steps: &[i64]) -> Vec<u64> {
+        let walk = Walk::new(i128::from(position), sizes, steps);
         let positions = walk.map(|position| u64::try_from(position).unwrap_or(u64::MAX));
-        Ranks::of_table(&sizes, positions.map(|position| self.rank_at_position(position)).collect())
+        positions.map(|position| self.rank_at_position(position)).collect()
     }
 
     /// Merges axes, in the order asked, into one at the place of the outermost of them. Undone by [`Mesh::split`].
@@ -173,9 +178,7 @@ impl Mesh {
         }
         let unmerged: Vec<u64> = order.iter().map(|&place| self.axes()[place].size).collect();
         let steps: Vec<i64> = order.iter().map(|&place| self.steps()[place].cast_signed()).collect();
-        let walk = Walk::new(0, &unmerged, &steps);
-        let positions = walk.map(|position| u64::try_from(position).unwrap_or(u64::MAX));
-        Ranks::of_table(&sizes, positions.map(|position| self.rank_at_position(position)).collect())
+        Ranks::of_table(&sizes, self.walked(0, &unmerged, &steps))
     }
 
     /// The stride of several axes read as one, where they are evenly spaced together.
@@ -219,7 +222,7 @@ impl Mesh {
             if parts.len() != whole.parts.len() || !parts.iter().zip(&whole.parts).all(same) {
                 return Err(Refusal::SplitParts {
                     name: whole.name.to_string(),
-                    parts: whole.parts().map(|part| format!("{}={}", part.name, part.size)).collect(),
+                    parts: whole.parts().map(Axis::worded).collect(),
                 });
             }
             parts = whole.parts().cloned().collect();

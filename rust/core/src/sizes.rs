@@ -135,7 +135,7 @@ impl Sizes {
 
 fn worded(axes: &[Axis], open: Option<&str>) -> String {
     let factors = axes.iter().filter(|axis| Some(axis.name()) != open);
-    let words: Vec<String> = factors.map(|axis| format!("{}={}", axis.name, axis.size)).collect();
+    let words: Vec<String> = factors.map(Axis::worded).collect();
     if words.is_empty() { "no other size".to_owned() } else { words.join(" * ") }
 }
 
