@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import IterableDataset
 
 from tests.loading import Faulty, chunks, epoch_of, flat, leads, loader_of, mesh_of, rank_of
 from twinkle.dataloader import DataLoader
 from twinkle.errors import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.filterwarnings("ignore:row .* is bad or stands beside")
 
@@ -217,3 +221,20 @@ def test_workers_that_live_on_replace_by_rows_of_each_epochs_own_order(context: 
         return [list(loader) for _ in range(3)]
 
     assert epochs(num_workers=1, persistent_workers=True, multiprocessing_context=context) == epochs()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_collate_function_that_stops_an_iteration_is_an_error_and_no_end(workers: int, *, stream: bool) -> None:
+    class Stream(IterableDataset[int]):
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(8))
+
+    def stopping(rows: list[int]) -> list[int]:
+        return rows if rows[0] < 4 else next(iter(()))
+
+    loader = DataLoader(Stream() if stream else range(8), batch_size=2, collate_fn=stopping, num_workers=workers)
+    batches = iter(loader)
+    assert [next(batches), next(batches)] == [[0, 1], [2, 3]]
+    with pytest.raises(PlanError, match="batch at position 4 of epoch 0 raised StopIteration, which is no end"):
+        next(batches)

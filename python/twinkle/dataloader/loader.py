@@ -54,7 +54,7 @@ class Step(NamedTuple):
 
 
 class DataLoader:
-    """Batches of a data set for this process's data rank, on torch's own DataLoader.
+    """Batches of a data set for this process's data rank, on torch's own DataLoader and its workers.
 
     `batch_size` is the *global* batch; each data rank gets an even share of it, replicas (tensor, pipeline, context and
     ulysses peers) get the same rows with the same random numbers. The order depends on `seed` and the epoch only, and
@@ -199,7 +199,9 @@ class DataLoader:
         self._cursor, self._resumed = Cursor(epoch, start), False
         self._run = self._tickets.run = run
         self._generator.manual_seed(hashed(self.seed, epoch, self._place.shard or 0))
-        deliveries = iter(self._torch)
+        alone = not self._torch.num_workers and not self._torch.pin_memory
+        # Without workers there is nothing between the loop and the reader.
+        deliveries = map(self._reader.read, run.tickets()) if alone else iter(self._torch)
         if run.dropped and self.tail == "keep":
             warnings.warn(dropped_words(run.dropped, self._setting.cut), stacklevel=3)
         return run, deliveries
@@ -219,17 +221,23 @@ class DataLoader:
         return RowRun(self._setting, self._reader, epoch, start, grid)
 
     def _batches(self, run: RowRun | StreamRun, deliveries: Iterator[Delivery]) -> Iterator[Any]:
-        steps = self._steps(run, deliveries)
+        arrivals = self._arrivals(run, deliveries)
         del deliveries
-        for step in steps:
-            yield step.batch
+        for arrival in arrivals:
+            yield arrival.delivery.batch
 
     def _steps(self, run: RowRun | StreamRun, deliveries: Iterator[Delivery]) -> Iterator[Step]:
+        arrivals = self._arrivals(run, deliveries)
+        del deliveries
+        for arrival in arrivals:
+            yield Step(arrival.delivery.batch, arrival.layout, self._place.shard)
+
+    def _arrivals(self, run: RowRun | StreamRun, deliveries: Iterator[Delivery]) -> Iterator[Arrival]:
         known = run.dropped
         try:
             for arrival in run.arrivals(deliveries):
                 self._take(run, arrival)
-                yield Step(arrival.delivery.batch, arrival.layout, self._place.shard)
+                yield arrival
             if run.dropped > known and self.tail == "keep":
                 warnings.warn(dropped_words(run.dropped, self._setting.cut), stacklevel=3)
             if self._run is run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from twinkle.dataloader.repair import Repair, reason_of
@@ -21,9 +22,15 @@ __all__ = ["RowReader", "in_worker"]
 
 def in_worker() -> bool:
     """Whether this is a worker process of a torch loader."""
+    return _worker_info()() is not None
+
+
+@cache
+def _worker_info() -> Callable[[], Any]:
+    # Looked up once: every batch asks.
     from torch.utils.data import get_worker_info
 
-    return get_worker_info() is not None
+    return get_worker_info
 
 
 class RowReader:

@@ -6,7 +6,7 @@ from collections import deque
 from itertools import accumulate, count, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from twinkle.dataloader.seeds import hashed
+from twinkle.dataloader.seeds import hashed_after
 from twinkle.dataloader.tickets import Delivery, Ticket
 from twinkle.errors import PlanError
 from twinkle.plan import Layout
@@ -55,10 +55,17 @@ class _Run:
         self.setting, self.reader, self.epoch, self.start = setting, reader, epoch, start
         #: How many rows at the end are too few for a batch that is kept.
         self.dropped = 0
+        #: The seed of the batch that begins at a position: the same for all replicas and after any restart.
+        self.seed = hashed_after(setting.seed, epoch, setting.place.shard or 0)
 
-    def seed(self, first: int) -> int:
-        """The seed of the batch that begins at a position: the same for all replicas and after any restart."""
-        return hashed(self.setting.seed, self.epoch, self.setting.place.shard or 0, first)
+    def cut_off(self, ticket: Ticket) -> PlanError:
+        """The error for a ticket that nothing came for: an iterator stopped, which would look like the end."""
+        return PlanError(
+            f"making the batch at position {ticket.first} of epoch {self.epoch} raised StopIteration, which is no end "
+            "of the data",
+            position=ticket.first,
+            epoch=self.epoch,
+        )
 
     def agreed(self, ticket: Ticket, delivery: Delivery, width: int) -> Delivery:
         """The delivery as all replicas of the shard have it: the lead decides which rows are bad, its peers follow."""
@@ -142,6 +149,8 @@ class RowRun(_Run):
             ticket, layout, stop = self._waiting.popleft()
             agreed = self.agreed(ticket, delivery, len(ticket.rows) // group)
             yield Arrival(ticket, agreed, layout, stop, stop == self.end)
+        if self._waiting:
+            raise self.cut_off(self._waiting[0][0])
 
     def __len__(self) -> int:
         return self.grid.count(self.start, self.setting.cut)
@@ -199,6 +208,7 @@ class StreamRun(_Run):
             else:
                 self.dropped = found
             return
+        raise self.cut_off(self._waiting[0])
 
     def _end(self, delivery: Delivery) -> tuple[Layout | None, int]:
         """The layout of the last batch, None where it is dropped, and how many rows it has."""

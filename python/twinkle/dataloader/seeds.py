@@ -8,19 +8,32 @@ from hashlib import blake2b
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from twinkle.dataloader.mersenne import exchanged, prepared_gaussian
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-__all__ = ["Randomness", "hashed", "sow"]
+__all__ = ["Randomness", "hashed", "hashed_after", "sow"]
 
 _WORD = Struct("<Q")
 
 
 def hashed(*numbers: int) -> int:
     """A seed from 0 to 2**63 - 1 that depends on every number and on their order."""
-    packed = b"".join(map(_WORD.pack, numbers))
-    return int(_WORD.unpack(blake2b(packed, digest_size=8).digest())[0]) >> 1
+    return hashed_after(*numbers[:-1])(numbers[-1])
+
+
+def hashed_after(*numbers: int) -> Callable[[int], int]:
+    """`hashed(*numbers, last)` as a function of the last number, for a loop over many."""
+    begun = blake2b(b"".join(map(_WORD.pack, numbers)), digest_size=8)
+
+    def with_last(last: int) -> int:
+        whole = begun.copy()
+        whole.update(_WORD.pack(last))
+        return int.from_bytes(whole.digest(), "little") >> 1
+
+    return with_last
 
 
 class _Globals(NamedTuple):
@@ -48,6 +61,15 @@ def sow(seed: int) -> None:
     found.torch.manual_seed(seed)
 
 
+class _World(NamedTuple):
+    """Where the global generators stand; NumPy's is the very object, with the Gaussian it has ready."""
+
+    python: Any
+    torch: Any
+    bits: Any
+    gaussian: float | None
+
+
 class Randomness:
     """The global generators, exchanged for others inside a `with` block; what is outside never notices.
 
@@ -60,18 +82,16 @@ class Randomness:
         from numpy.random import MT19937
 
         self._bits: Any = MT19937(0)
-        self._inside: tuple[Any, Any] | None = None
-        self._outside: tuple[Any, Any, Any] | None = None
+        self._inside: _World | None = None
+        self._outside: _World | None = None
         self._seed = seed
 
     def __enter__(self) -> Randomness:
         found = _globals()
-        # Exchanging NumPy's bit generator costs a hundredth of reading its state.
-        self._outside = random.getstate(), found.torch.get_state(), found.get_bits()
+        self._outside = _left(found)
         found.put_bits(self._bits)
         if self._inside is not None:
-            random.setstate(self._inside[0])
-            found.torch.set_state(self._inside[1])
+            _entered(found, self._inside)
         elif self._seed is not None:
             sow(self._seed)
         return self
@@ -81,10 +101,24 @@ class Randomness:
     ) -> None:
         found = _globals()
         if self._seed is not None:
-            self._inside = random.getstate(), found.torch.get_state()
+            self._inside = _left(found)
         if self._outside is not None:
-            state, torch_state, bits = self._outside
-            random.setstate(state)
-            found.torch.set_state(torch_state)
-            found.put_bits(bits)
+            found.put_bits(self._outside.bits)
+            _entered(found, self._outside)
             self._outside = None
+
+
+def _left(found: _Globals) -> _World:
+    # Reading the state of NumPy's generator costs a hundred times as much as exchanging it.
+    bits = found.get_bits()
+    return _World(exchanged().save(), found.torch.get_state(), bits, prepared_gaussian(bits))
+
+
+def _entered(found: _Globals, world: _World) -> None:
+    """All but the bit generator of NumPy, which has been exchanged: that also dropped what Gaussian there was."""
+    exchanged().restore(world.python)
+    found.torch.set_state(world.torch)
+    if world.gaussian is not None:
+        from numpy.random import get_state, set_state
+
+        set_state({**get_state(legacy=False), "has_gauss": 1, "gauss": world.gaussian})
