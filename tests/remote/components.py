@@ -216,6 +216,12 @@ class Echo:
         time.sleep(seconds)
         return rows
 
+    @remote_function(dispatch="slice_dp", collect="flatten", sync=True, on_error="kill_group")
+    def strict(self, rows: Any) -> Any:
+        if not rows[0]:
+            raise ValueError("no row is zero")
+        return rows
+
     @remote_function(timeout=0.5)
     def too_slow(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -69,6 +69,9 @@ class InlineGroup:
 
     def check_alive(self, method: str) -> None: ...
 
+    def failed(self, method: str, error: BaseException, *, end: bool) -> BaseException:
+        return error
+
     def node_of(self, worker: int) -> str:
         return f"node{worker // 4}"
 

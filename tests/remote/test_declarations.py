@@ -15,6 +15,7 @@ def test_the_first_value_of_each_option_is_its_default() -> None:
     made = declared({})
     assert (made.dispatch, made.execute, made.collect) == ("all", "all", "none")
     assert (made.collect_from, made.split, made.fan_out) == ("pp_last", "even", "all")
+    assert made.on_error == "leave"
     assert not made.cuts
     assert made == Declaration()
 
@@ -39,6 +40,8 @@ def test_the_first_value_of_each_option_is_its_default() -> None:
         ({"split": "pad"}, "split is about rows"),
         ({"timeout": 0}, "timeout must be seconds above 0"),
         ({"timeout": True}, "timeout must be seconds above 0"),
+        ({"timeout": float("inf")}, "timeout must be seconds above 0, or None to wait, not inf"),
+        ({"on_error": "kill"}, "on_error must be one of leave, kill_group, not 'kill'"),
         ({"sync": 1}, "sync must be True or False"),
         ({"lazy_collect": "no"}, "lazy_collect must be None, True or False"),
         ({"collect_from": "all", "collect": "flatten"}, "collect_from='all' returns every worker's result"),

@@ -47,6 +47,10 @@ def test_alone_the_same_declarations_hold(alone: Any) -> None:
         alone.wrong_length([1, 2])
     with pytest.raises(ValueError, match="this shard fails"):
         alone.fails_on([1, 2], 0)
+    # There is nothing to end here.
+    with pytest.raises(ValueError, match="no row is zero"):
+        alone.strict([0, 1])
+    assert alone.strict([1, 2]) == [1, 2]
 
 
 def test_alone_a_mesh_of_any_size_holds_every_row_here(alone: Any) -> None:

@@ -40,6 +40,7 @@ def remote_function(  # noqa: PLR0917 - the contract's order
     sync: bool = False,  # noqa: FBT001, FBT002
     lazy_collect: bool | None = None,  # noqa: FBT001 - the contract's order
     timeout: float | None = None,
+    on_error: str = "leave",
     **unknown: Any,
 ) -> Callable[[_Method], _Method]:
     """Declares how calls of a method reach the workers, and what becomes of their results.
@@ -61,7 +62,13 @@ def remote_function(  # noqa: PLR0917 - the contract's order
     `collect_from` says which replicas have the result: 'pp_last', 'pp_first', 'any' (all of them alike), 'all' (every
     worker's is collected). `verify_replicas` compares them. `pad_values` widens columns whose rows differ in width.
     Rows stay with the workers, as a handle, where `lazy_collect` (None: as `initialize` says); `sync=True` always
-    pulls them. `timeout` is one deadline in seconds for the whole call.
+    pulls them.
+
+    What ends a call: `timeout` is one deadline in seconds for the whole call, and the first worker that fails ends it
+    at once. With `on_error` 'leave' the other workers finish their method, however long that takes. With 'kill_group'
+    that failure, the deadline, or an interrupt of the driver ends every process of the device group, so that none
+    stays in a collective that its peers have left; whatever that group is asked afterwards is refused, until
+    `shutdown` and another `initialize`. In local mode there is nothing to end: the launcher ends the job.
     """
     options = {
         "dispatch": dispatch,
@@ -80,6 +87,7 @@ def remote_function(  # noqa: PLR0917 - the contract's order
         "sync": sync,
         "lazy_collect": lazy_collect,
         "timeout": timeout,
+        "on_error": on_error,
         **unknown,
     }
     declaration = declared(options)

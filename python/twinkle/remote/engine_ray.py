@@ -74,7 +74,16 @@ class RayComponent:
     def call(self, declaration: Declaration, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs one method on its workers and returns what its `collect` says."""
         self.group.check_alive(declaration.name)
-        return _Call(self, declaration, args, kwargs).run()
+        call = _Call(self, declaration, args, kwargs)
+        try:
+            return call.run()
+        except BaseException as error:
+            if not call.waiting:
+                raise
+            failure = self.group.failed(declaration.name, error, end=declaration.on_error == "kill_group")
+            if failure is error:
+                raise
+            raise failure from failure.__cause__
 
     def target(self, declaration: Declaration) -> _Target:
         """Who runs a call of this declaration."""
@@ -143,7 +152,8 @@ class _Call:
         self.component, self.declaration = component, declaration
         self.deadline = Deadline(declaration.timeout)
         self.target = component.target(declaration)
-        self.each: list[tuple[Any, Any]] | None = None
+        #: Whether workers may be in the method, or on their way to it.
+        self.waiting = False
         if callable(declaration.dispatch):
             total = component.workers
             pairs = [declaration.dispatch(total, w, args, kwargs, component.mesh) for w in self.target.workers]
@@ -185,6 +195,7 @@ class _Call:
         references = []
         layout = None if self.layout is None else pickle.dumps(self.layout)
         identity = 0 if self.layout is None else self.layout.id % 2**64
+        self.waiting = True
         for at, worker in enumerate(self.target.workers):
             shard = self.target.shard_of[worker]
             sources = Sources(self.component, worker)
@@ -212,6 +223,7 @@ class _Call:
             message = pickle.dumps((request, inline, tuple(apart)), protocol=5)
             references.append(hosts[worker].call.remote(message, *apart.values(), *sources.references))
         replies: list[Reply] = results_of(references, self.deadline, self.declaration.name, told)
+        self.waiting = False
         traffic.moved_rows += sum(reply.received for reply in replies)
         return self._collected(dict(zip(self.target.workers, replies, strict=True)))
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import RemoteCallError
 from twinkle.remote.engine_ray import RayComponent
 from twinkle.remote.pickling import packed
+from twinkle.remote.resources import release
+from twinkle.remote.session import current_session
 from twinkle.remote.waiting import Deadline, results_of
 from twinkle.remote.worker import Host
 
@@ -33,6 +36,9 @@ class RayGroup:
         self._hosts: list[Any] = []
         self._components = 0
         self.closed = False
+        #: What ended the group, as `end` was told; None while it lives.
+        self.ended_by: RemoteCallError | None = None
+        self._ending = threading.Lock()
 
     @property
     def workers(self) -> int:
@@ -56,6 +62,12 @@ class RayGroup:
             raise RemoteCallError(
                 f"{method}: the workers of group {self.name!r} were shut down", method=method, group=self.name
             )
+        if self.ended_by is not None:
+            raise RemoteCallError(
+                f"{method}: group {self.name!r} was ended when {self.ended_by}; shutdown() and initialize() start it "
+                "anew",
+                **{**self.ended_by.fields, "method": method, "group": self.name, "failed": self.ended_by.method},
+            )
 
     def component(
         self,
@@ -69,6 +81,7 @@ class RayGroup:
         lazy: bool,
     ) -> RayComponent:
         """Makes one component object on every worker, or on the first."""
+        self.check_alive(f"{kind.__qualname__}.__init__")
         workers = 1 if first else self.workers
         self._components += 1
         name = f"{kind.__qualname__}-{self._components}"
@@ -94,6 +107,44 @@ class RayGroup:
         hosts, self._hosts = self._hosts, []
         for host in hosts:
             ray.kill(host, no_restart=True)
+
+    def failed(self, method: str, error: BaseException, *, end: bool) -> BaseException:
+        """What the caller of a call that its workers did not finish is told; with `end` it also ends the group."""
+        with self._ending:
+            if end and not self.closed and self.ended_by is None:
+                told = isinstance(error, RemoteCallError)
+                fields = error.fields if isinstance(error, RemoteCallError) else {"method": method}
+                # A copy: the error itself would keep the rows of its call.
+                self.ended_by = RemoteCallError(str(error) if told else f"{method} was interrupted", **fields)
+                self._end()
+                if not told:
+                    return error
+                made = RemoteCallError(
+                    f"{error}; on_error='kill_group' ended group {self.name!r} with its {self.workers} workers",
+                    **{**fields, "group": self.name},
+                )
+                made.__cause__ = error.__cause__
+                return made
+        if isinstance(error, RemoteCallError):
+            # Another thread has ended the group meanwhile, and with it this call.
+            self.check_alive(method)
+        return error
+
+    def _end(self) -> None:
+        """Ends the processes, and gives the devices back that no living group shares."""
+        import ray
+
+        for host in self._hosts:
+            ray.kill(host, no_restart=True)
+        self._hosts = []
+        session = current_session()
+        if session is None:
+            return
+        living = [group for group in session.ray_groups.values() if group.ended_by is None]
+        shared = {pg.id for group in living for pg in group.reservation.placement_group}
+        own = {pg.id: pg for pg in self.reservation.placement_group if pg.id not in shared}
+        release(list(own.values()))
+        session.placement_groups = [pg for pg in session.placement_groups if pg.id not in own]
 
     def _start(self) -> None:
         import ray
@@ -141,6 +192,6 @@ class RayGroup:
 
 
 def _forget(group: RayGroup, hosts: list[Any], name: str) -> None:
-    if not group.closed:
+    if not group.closed and group.ended_by is None:
         for host in hosts:
             host.drop.remote(name)

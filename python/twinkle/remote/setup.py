@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -96,8 +97,10 @@ def _release(session: Session) -> None:
 
 
 def _start_ray(session: Session, nproc_per_node: int, ncpu_proc_per_node: int) -> None:
-    # Read when Ray is first imported.
-    os.environ.setdefault(_LOOPBACK, "0")
+    named = os.environ.get("RAY_ADDRESS")
+    if not named:
+        # Read when Ray is first imported, and by the processes that it starts.
+        os.environ.setdefault(_LOOPBACK, "0")
     try:
         import ray
     except ImportError as error:
@@ -107,8 +110,11 @@ def _start_ray(session: Session, nproc_per_node: int, ncpu_proc_per_node: int) -
     from twinkle.remote.resources import reserve
 
     if not ray.is_initialized():
-        named = os.environ.get("RAY_ADDRESS")
         local: dict[str, Any] = {} if named else {"address": "local", "include_dashboard": False}
+        constants: Any = sys.modules.get("ray._private.ray_constants")
+        if not named and os.environ[_LOOPBACK] == "0" and constants is not None:
+            # Whoever had imported Ray before had it read the environment too early.
+            constants.ENABLE_RAY_CLUSTER = False
         ray.init(logging_level=logging.ERROR, **local)
         session.owns_ray = True
     try:

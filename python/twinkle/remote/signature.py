@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import PlanError
+from twinkle.remote.waiting import check_timeout
 
 if TYPE_CHECKING:
     from twinkle.plan import CollectFrom
@@ -26,6 +27,7 @@ _WORDS: dict[str, tuple[tuple[str, ...], bool]] = {
     "collect_from": (("pp_last", "pp_first", "any", "all"), False),
     "split": (("even", "pad"), True),
     "fan_out": (("all", "lead"), False),
+    "on_error": (("leave", "kill_group"), False),
 }
 #: What a key of a result may follow.
 RULES = ("rows", "list", "mean", "sum", "first", "max")
@@ -53,6 +55,7 @@ class Declaration:
     sync: bool = False
     lazy_collect: bool | None = None
     timeout: float | None = None
+    on_error: str = "leave"
     #: The method's name and signature, once it is known.
     name: str = ""
     parameters: inspect.Signature | None = field(default=None, compare=False)
@@ -120,9 +123,7 @@ def declared(options: Mapping[str, Any]) -> Declaration:
     group = options.get("group", 1)
     if isinstance(group, bool) or not isinstance(group, int) or group < 1:
         raise PlanError(f"group must be a whole number of rows from 1, not {group!r}", group=group)
-    timeout = options.get("timeout")
-    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0):
-        raise PlanError(f"timeout must be seconds above 0, or None to wait, not {timeout!r}", timeout=timeout)
+    check_timeout(options.get("timeout"))
     made = Declaration(
         **{
             **options,

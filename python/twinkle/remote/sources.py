@@ -43,6 +43,7 @@ class Keeper:
 
     def mapped(self, store: Store, leaf: int, function: Any) -> Store:
         """Applies a function to every stored row, where it is."""
+        self.component.group.check_alive("map")
         blob = packed(function)
         calls = [(shard, *holder) for shard, holders in enumerate(store.holders) for holder in holders]
         hosts = self.component.group.hosts

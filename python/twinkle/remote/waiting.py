@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from twinkle.errors import RemoteCallError
+from twinkle.errors import PlanError, RemoteCallError
 
-__all__ = ["Deadline", "Told", "results_of"]
+__all__ = ["Deadline", "Told", "call_error", "check_timeout", "results_of"]
 
 #: Says about worker i what a failure names: its number, coordinates, node and rows.
 Told = Callable[[int], dict[str, Any]]
@@ -27,6 +27,13 @@ class Deadline:
         return None if self.end is None else max(self.end - time.monotonic(), 0.0)
 
 
+def check_timeout(seconds: Any) -> None:
+    """Refuses what is no number of seconds to wait."""
+    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if seconds is not None and not (number and 0 < seconds < float("inf")):
+        raise PlanError(f"timeout must be seconds above 0, or None to wait, not {seconds!r}", timeout=seconds)
+
+
 def results_of(references: Sequence[Any], deadline: Deadline, method: str, told: Told) -> list[Any]:
     """What all of these calls return, in order; the first that fails, or the deadline, is a RemoteCallError at once.
 
@@ -43,7 +50,7 @@ def results_of(references: Sequence[Any], deadline: Deadline, method: str, told:
         late = [told(at)["worker"] for at, reference in enumerate(references) if reference not in done]
         shown = ", ".join(map(str, late[:8])) + (f", ... ({len(late)})" if len(late) > 8 else "")
         raise RemoteCallError(
-            f"{method} was not done after {deadline.seconds} s: workers {shown} are still at it",
+            f"{method} was not done after {deadline.seconds} s: workers {shown} were still at it",
             method=method,
             workers=late,
             timeout=deadline.seconds,
@@ -80,6 +87,9 @@ def call_error(method: str, told: dict[str, Any], error: BaseException) -> Remot
         if text
     ]
     text = str(cause) or repr(cause)
+    if hasattr(cause, "actor_id"):
+        # Of a process that died Ray says a page, which the cause still has.
+        text = text.partition("\n")[0]
     return RemoteCallError(
         f"{method} failed on {who} ({'; '.join(where)}): {type(cause).__name__}: {text}",
         method=method,

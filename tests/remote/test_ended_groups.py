@@ -1,0 +1,250 @@
+"""`on_error='kill_group'` on a real local Ray: a failure ends every process of its group, and of no other."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import twinkle
+from tests.remote import components
+from tests.remote.test_failures import gone
+from twinkle import DeviceGroup, DeviceMesh, remote_class, remote_function
+from twinkle.errors import RemoteCallError
+
+# A type checker does not see what the decorator adds.
+Echo: Any = components.Echo
+
+#: Far longer than a test may take: what sleeps as long ends because somebody ends it.
+LONG = 3600.0
+
+
+@remote_class()
+class _Together:
+    """Workers that meet in a collective, which ends when all of them are in it."""
+
+    device_mesh: DeviceMesh
+
+    def __init__(self) -> None:
+        from datetime import timedelta
+
+        import torch.distributed
+
+        self.rank = int(os.environ["RANK"])
+        torch.distributed.init_process_group("gloo", timeout=timedelta(seconds=LONG))
+
+    def _meet(self) -> float:
+        import torch
+
+        met = torch.ones(1)
+        torch.distributed.all_reduce(met)
+        return float(met)
+
+    @remote_function(on_error="kill_group", collect="first")
+    def meet(self, fails: int = -1, code: int = 0) -> float:
+        if self.rank == fails:
+            if code:
+                os.kill(os.getpid(), code)
+            raise ValueError("cannot come")
+        return self._meet()
+
+    @remote_function(on_error="kill_group", timeout=1.0)
+    def meet_in_time(self, missing: int) -> float:
+        if self.rank == missing:
+            time.sleep(LONG)
+        return self._meet()
+
+    @remote_function()
+    def pid(self) -> int:
+        return os.getpid()
+
+
+@remote_class()
+class _Strict:
+    """Without torch, so that its processes are there in a moment."""
+
+    device_mesh: DeviceMesh
+
+    @remote_function(dispatch="slice_dp", collect="flatten", on_error="kill_group")
+    def same(self, rows: Any) -> Any:
+        return rows
+
+    @remote_function(on_error="kill_group")
+    def sleeps(self, worker: int = -1, code: int = 0) -> None:
+        if os.environ["RANK"] == str(worker):
+            os.kill(os.getpid(), code)
+        time.sleep(LONG)
+
+    @remote_function(on_error="kill_group", timeout=0.5)
+    def late(self) -> None:
+        time.sleep(LONG)
+
+    @remote_function()
+    def waits(self) -> None:
+        time.sleep(LONG)
+
+    @remote_function(dispatch="slice_dp", collect="flatten", on_error="kill_group")
+    def one_too_many(self, rows: Any) -> Any:
+        return [*rows, 0]
+
+    @remote_function()
+    def pid(self) -> int:
+        return os.getpid()
+
+
+Together: Any = _Together
+Strict: Any = _Strict
+
+
+def begun(device: str = "cpu", **colocated: str) -> None:
+    groups = [DeviceGroup(name, 2, device) for name in ("pair", "others")]
+    groups += [DeviceGroup(name, 2, device, colocate_with=owner) for name, owner in colocated.items()]
+    twinkle.initialize("ray", groups=groups)
+
+
+@pytest.fixture(autouse=True)
+def _job(local_ray: None) -> Iterator[None]:
+    begun()
+    yield
+    twinkle.shutdown()
+
+
+def words(error: pytest.ExceptionInfo[RemoteCallError]) -> str:
+    return str(error.value)
+
+
+def test_an_exception_ends_the_peers_that_wait_in_a_collective() -> None:
+    together = Together(remote_group="pair")
+    pids = together.pid()
+    assert together.meet() == 2.0
+    with pytest.raises(RemoteCallError) as caught:
+        together.meet(fails=0)
+    assert words(caught).startswith("_Together.meet failed on worker 0 (dp=0; node 127.0.0.1): ValueError: cannot come")
+    assert words(caught).endswith("; on_error='kill_group' ended group 'pair' with its 2 workers")
+    assert (caught.value.worker, caught.value.group) == (0, "pair")
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert gone(pids)
+
+
+def test_the_deadline_ends_the_peers_that_wait_in_a_collective() -> None:
+    together = Together(remote_group="pair")
+    pids = together.pid()
+    with pytest.raises(RemoteCallError) as caught:
+        together.meet_in_time(missing=1)
+    assert words(caught) == (
+        "_Together.meet_in_time was not done after 1.0 s: workers 0, 1 were still at it; on_error='kill_group' ended "
+        "group 'pair' with its 2 workers"
+    )
+    assert gone(pids)
+
+
+def test_a_killed_worker_ends_its_peers_that_wait_in_a_collective() -> None:
+    together = Together(remote_group="pair")
+    pids = together.pid()
+    # Gloo may tell the peer before Ray tells the driver: either is the first failure.
+    with pytest.raises(RemoteCallError, match=r"_Together.meet failed on worker [01] .*ended group 'pair'"):
+        together.meet(fails=1, code=signal.SIGKILL)
+    assert gone(pids)
+
+
+def test_a_killed_worker_ends_its_peers_whatever_they_do() -> None:
+    strict = Strict(remote_group="pair")
+    pids = strict.pid()
+    with pytest.raises(RemoteCallError, match=r"_Strict.sleeps failed on worker 1 .*ended group 'pair'"):
+        strict.sleeps(worker=1, code=signal.SIGKILL)
+    assert gone(pids)
+
+
+def test_an_interrupted_driver_ends_the_group() -> None:
+    strict = Strict(remote_group="pair")
+    pids = strict.pid()
+    threading.Timer(0.5, _thread.interrupt_main, (signal.SIGINT,)).start()
+    with pytest.raises(KeyboardInterrupt):
+        strict.sleeps()
+    assert gone(pids)
+    with pytest.raises(RemoteCallError, match=r"group 'pair' was ended when _Strict.sleeps was interrupted; shutdown"):
+        strict.pid()
+
+
+def test_whatever_an_ended_group_is_asked_is_refused_with_the_failure_that_ended_it() -> None:
+    strict, other = Strict(remote_group="pair"), Echo(remote_group="others")
+    ours, theirs = strict.same([1, 2]), other.same([3, 4])
+    with pytest.raises(RemoteCallError):
+        strict.sleeps(worker=1, code=signal.SIGKILL)
+    for method, asked in {
+        "_Strict.same": lambda: strict.same([1, 2]),
+        "Echo.__init__": lambda: Echo(remote_group="pair"),
+        "reading rows": ours.gather,
+        "map": lambda: ours.map(str),
+        "Echo.same": lambda: other.same(ours),
+    }.items():
+        with pytest.raises(RemoteCallError) as caught:
+            asked()
+        assert words(caught).startswith(f"{method}: group 'pair' was ended when _Strict.sleeps failed on worker 1 (")
+        assert words(caught).endswith("; shutdown() and initialize() start it anew")
+        assert (caught.value.method, caught.value.failed, caught.value.worker) == (method, "_Strict.sleeps", 1)
+    assert other.pulled(theirs) == [3, 4]
+    assert theirs.gather() == [3, 4]
+
+
+def test_a_job_begins_anew_after_one_of_which_a_group_was_ended() -> None:
+    import ray
+
+    strict = Strict(remote_group="pair")
+    with pytest.raises(RemoteCallError):
+        strict.sleeps(worker=0, code=signal.SIGKILL)
+    twinkle.shutdown()
+    assert not any(table["state"] == "CREATED" for table in ray.util.placement_group_table().values())
+    begun()
+    assert Strict(remote_group="pair").same([1, 2]).gather() == [1, 2]
+    with pytest.raises(RemoteCallError, match="were shut down"):
+        strict.pid()
+
+
+def test_the_devices_of_an_ended_group_are_free_unless_a_living_one_shares_them() -> None:
+    from tests.remote.test_resources import free
+
+    twinkle.shutdown()
+    begun("GPU", guest="others")
+    assert free("GPU", 4) == 4
+    for group, left in (("others", 4), ("pair", 6), ("guest", 8)):
+        component = Strict(remote_group=group)
+        guest = Echo(remote_group="guest") if group == "others" else None
+        with pytest.raises(RemoteCallError):
+            component.sleeps(worker=0, code=signal.SIGKILL)
+        assert free("GPU", left) == left
+        if guest is not None:
+            assert guest.pulled([1, 2]) == [1, 2]
+
+
+def test_results_that_do_not_fit_end_no_process_since_none_is_left_waiting() -> None:
+    strict = Strict(remote_group="pair")
+    with pytest.raises(ValueError, match="worker 0 returned 2 rows at 'rows', expected 1"):
+        strict.one_too_many([1, 2])
+    assert strict.same([1, 2]).gather() == [1, 2]
+
+
+def test_calls_of_other_threads_end_with_the_group_and_say_why() -> None:
+    strict = Strict(remote_group="pair")
+    strict.pid()
+    seen: list[str] = []
+
+    def call() -> None:
+        try:
+            strict.waits()
+        except RemoteCallError as error:
+            seen.append(str(error))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    with pytest.raises(RemoteCallError):
+        strict.late()
+    thread.join()
+    assert len(seen) == 1
+    assert seen[0].startswith("_Strict.waits: group 'pair' was ended when _Strict.late was not done after 0.5 s")
