@@ -42,6 +42,13 @@ class Echo:
     # What arrives.
 
     @remote_function()
+    def note(self, word: Any, *, fails: bool = False) -> Any:
+        self.calls.append(word)
+        if fails:
+            raise ValueError(word)
+        return list(self.calls)
+
+    @remote_function()
     def everything(self, *args: Any, **kwargs: Any) -> Any:
         return args, kwargs
 

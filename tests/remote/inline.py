@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -66,6 +66,7 @@ class InlineGroup:
 
     def __init__(self, workers: int) -> None:
         self.hosts = [InlineHost() for _ in range(workers)]
+        self.order = nullcontext()
 
     def check_alive(self, method: str) -> None: ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import os
 import signal
+import sys
 import threading
 import time
 from typing import Any
@@ -73,6 +74,39 @@ def test_an_interrupted_driver_gets_its_prompt_back() -> None:
     with pytest.raises(KeyboardInterrupt):
         component.fails_on([1, 2], 7, seconds=3.0)
     assert component.pulled([1, 2]) == [1, 2]
+
+
+def test_calls_of_several_threads_keep_their_results_and_one_order_whatever_fails() -> None:
+    component = echo("cpu8", dp=8)
+    seen: dict[str, list[Any]] = {"a": [], "b": []}
+    before = sys.getswitchinterval()
+
+    def calls(name: str) -> None:
+        for at in range(20):
+            word = f"{name}{at}"
+            try:
+                component.note(word, fails=name == "a" and at % 3 == 0)
+                seen[name].append(component.pulled([f"{word} {row}" for row in range(8)]))
+            except RemoteCallError as error:
+                seen[name].append(str(error.cause))
+
+    threads = [threading.Thread(target=calls, args=(name,)) for name in seen]
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    for name, found in seen.items():
+        for at, one in enumerate(found):
+            failed = name == "a" and at % 3 == 0
+            assert one == (f"a{at}" if failed else [f"{name}{at} {row}" for row in range(8)])
+    told = component.note("end")
+    assert all(one == told[0] for one in told)
+    for name in seen:
+        assert [word for word in told[0] if word.startswith(name)] == [f"{name}{at}" for at in range(20)]
 
 
 def test_a_producer_that_failed_is_named_by_its_own_call() -> None:

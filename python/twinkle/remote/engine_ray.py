@@ -195,33 +195,34 @@ class _Call:
         references = []
         layout = None if self.layout is None else pickle.dumps(self.layout)
         identity = 0 if self.layout is None else self.layout.id % 2**64
-        self.waiting = True
-        for at, worker in enumerate(self.target.workers):
-            shard = self.target.shard_of[worker]
-            sources = Sources(self.component, worker)
-            prepared = self.prepared_each[at if len(self.prepared_each) > 1 else 0]
-            fills = tuple(
-                self._fill(part, index, worker, shard, plans, whole, sources)
-                for index, part in enumerate(prepared.parts)
-            )
-            request = Request(
-                self.component.name,
-                self.declaration.name.rpartition(".")[2],
-                fills,
-                shard,
-                layout,
-                self.keep if worker in self.readers else None,
-                identity,
-                tuple(sources.expected),
-                self.declaration.verify_replicas,
-            )
-            template = templates[at if len(templates) > 1 else 0]
-            shared = [template, plain[shard] if plain else None]
-            # Every argument of a call costs: what is small travels in one.
-            apart = {place: one for place, one in enumerate(shared) if not isinstance(one, bytes | None)}
-            inline = [None if place in apart else one for place, one in enumerate(shared)]
-            message = pickle.dumps((request, inline, tuple(apart)), protocol=5)
-            references.append(hosts[worker].call.remote(message, *apart.values(), *sources.references))
+        with self.component.group.order:
+            self.waiting = True
+            for at, worker in enumerate(self.target.workers):
+                shard = self.target.shard_of[worker]
+                sources = Sources(self.component, worker)
+                prepared = self.prepared_each[at if len(self.prepared_each) > 1 else 0]
+                fills = tuple(
+                    self._fill(part, index, worker, shard, plans, whole, sources)
+                    for index, part in enumerate(prepared.parts)
+                )
+                request = Request(
+                    self.component.name,
+                    self.declaration.name.rpartition(".")[2],
+                    fills,
+                    shard,
+                    layout,
+                    self.keep if worker in self.readers else None,
+                    identity,
+                    tuple(sources.expected),
+                    self.declaration.verify_replicas,
+                )
+                template = templates[at if len(templates) > 1 else 0]
+                shared = [template, plain[shard] if plain else None]
+                # Every argument of a call costs: what is small travels in one.
+                apart = {place: one for place, one in enumerate(shared) if not isinstance(one, bytes | None)}
+                inline = [None if place in apart else one for place, one in enumerate(shared)]
+                message = pickle.dumps((request, inline, tuple(apart)), protocol=5)
+                references.append(hosts[worker].call.remote(message, *apart.values(), *sources.references))
         replies: list[Reply] = results_of(references, self.deadline, self.declaration.name, told)
         self.waiting = False
         traffic.moved_rows += sum(reply.received for reply in replies)

@@ -39,6 +39,8 @@ class RayGroup:
         #: What ended the group, as `end` was told; None while it lives.
         self.ended_by: RemoteCallError | None = None
         self._ending = threading.Lock()
+        #: Held while a call is sent, so that every worker gets the calls of several threads in one order.
+        self.order = threading.RLock()
 
     @property
     def workers(self) -> int:
@@ -52,9 +54,10 @@ class RayGroup:
     @property
     def hosts(self) -> list[Any]:
         """The actor of every worker."""
-        if not self._hosts:
-            self._start()
-        return self._hosts
+        with self.order:
+            if not self._hosts:
+                self._start()
+            return self._hosts
 
     def check_alive(self, method: str) -> None:
         """Refuses what cannot be answered any more."""
@@ -91,10 +94,11 @@ class RayGroup:
         recipe = packed((kind, args, kwargs, {"device_mesh": mesh if given else None, "remote_group": self.name}))
         width = mesh.world_size // workers
         hosts = self.hosts[:workers]
-        references = [
-            host.build.remote(name, recipe, tuple(range(worker * width, (worker + 1) * width)), mesh)
-            for worker, host in enumerate(hosts)
-        ]
+        with self.order:
+            references = [
+                host.build.remote(name, recipe, tuple(range(worker * width, (worker + 1) * width)), mesh)
+                for worker, host in enumerate(hosts)
+            ]
         results_of(references, Deadline(None), f"{kind.__qualname__}.__init__", self._told)
         weakref.finalize(component, _forget, self, list(hosts), name)
         return component
