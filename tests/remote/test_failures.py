@@ -14,7 +14,7 @@ import pytest
 
 from tests.remote import components
 from twinkle import DeviceMesh, remote_class, remote_function
-from twinkle.errors import RemoteCallError
+from twinkle.errors import PlanError, RemoteCallError
 
 # A type checker does not see what the decorator adds.
 Echo: Any = components.Echo
@@ -129,6 +129,32 @@ def test_a_killed_worker_ends_its_call_and_leaves_the_rows_of_the_others() -> No
     assert other.pulled(handle.select([0, 1, 14, 15])) == [0, 1, 14, 15]
     with pytest.raises(RemoteCallError):
         handle.gather()
+
+
+def test_reading_rows_of_a_worker_that_died_or_does_not_answer_is_refused() -> None:
+    component, other = echo("cpu4", dp=4), echo("cpu2", dp=2)
+    handle = component.same(list(range(8)))
+    with pytest.raises(RemoteCallError, match="too_slow was not done"):
+        component.too_slow(3.0)
+    with pytest.raises(RemoteCallError, match=r"reading rows was not done after 0.01 s: worker 1 was still at it"):
+        handle[2:4].gather(timeout=0.01)
+    with pytest.raises(RemoteCallError, match=r"map was not done after 0.01 s: workers 0, 1, 2, 3 were still at it"):
+        handle.map(str, timeout=0.01)
+    with pytest.raises(RemoteCallError, match=r"reading rows was not done after 0.01 s"):
+        handle.zip(range(8)).gather(timeout=0.01)
+    with pytest.raises(PlanError, match="timeout must be seconds above 0, or None to wait, not 0"):
+        handle.gather(timeout=0)
+    assert handle.gather(timeout=60) == list(range(8))
+    os.kill(component.identity()[1]["pid"], signal.SIGKILL)
+    for asked in (
+        handle.gather,
+        lambda: list(handle),
+        lambda: handle[2],
+        lambda: handle.map(str),
+        lambda: other.pulled(handle.select([7, 2, 0])),
+    ):
+        with pytest.raises(RemoteCallError, match=r" failed on worker 1 \("):
+            asked()
 
 
 def test_an_ended_job_leaves_no_process_behind(local_ray: None) -> None:

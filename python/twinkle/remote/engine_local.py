@@ -336,7 +336,9 @@ class Keeper:
         self.peers, self.placement, self.ranks = peers, placement, ranks
         self.shard_of = placement.shard_of_worker.tolist()
 
-    def read(self, store: Store, leaf: int, wanted: dict[int, list[tuple[int, int]]]) -> dict[int, list[Any]]:
+    def read(
+        self, store: Store, leaf: int, wanted: dict[int, list[tuple[int, int]]], timeout: float | None = None
+    ) -> dict[int, list[Any]]:
         """The named cuts of the named shards; under a launcher every rank asks for the same."""
         if self.peers is None:
             return {shard: self._cut(store, shard, leaf, cuts) for shard, cuts in wanted.items()}
@@ -350,7 +352,7 @@ class Keeper:
             found |= one
         return found
 
-    def mapped(self, store: Store, leaf: int, function: Any) -> Store:
+    def mapped(self, store: Store, leaf: int, function: Any, timeout: float | None = None) -> Store:
         """Applies a function to every row this rank has."""
         holders = []
         known: list[list[int] | None] = []

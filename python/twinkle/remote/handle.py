@@ -49,7 +49,7 @@ class _RowsBase(Sequence[Any]):
         """The rows of these numbers, in this order; a row may come more than once. Nothing is moved."""
         raise NotImplementedError
 
-    def gather(self) -> Any:
+    def gather(self, *, timeout: float | None = None) -> Any:
         """All rows in order, pulled into this process."""
         raise NotImplementedError
 
@@ -154,19 +154,23 @@ class Sharded(_RowsBase):
             found += stored[shard][local : local + length]
         return found
 
-    def map(self, function: Callable[[Any], Any]) -> Sharded:
-        """`function` of every row, run where the rows are; the results stay there."""
-        store = self._store.keeper.mapped(self._store, self._leaf, function)
+    def map(self, function: Callable[[Any], Any], *, timeout: float | None = None) -> Sharded:
+        """`function` of every row, run where the rows are; the results stay there. `timeout` is as of `gather`."""
+        store = self._store.keeper.mapped(self._store, self._leaf, function, timeout)
         return Sharded(self.layout, store, 0, self._name, self._pad_values)
 
-    def gather(self) -> Any:
-        """All rows in order, pulled into this process, in the type the workers returned."""
+    def gather(self, *, timeout: float | None = None) -> Any:
+        """All rows in order, pulled into this process, in the type the workers returned.
+
+        A worker hands its rows out between two calls. `timeout` is how many seconds workers on Ray may take, all
+        together; None waits for as long as they live.
+        """
         copies = self.layout.copies().tolist()
         wanted: dict[int, list[tuple[int, int]]] = {}
         for shard, local, _, length in copies:
             wanted.setdefault(shard, []).append((local, local + length))
         wanted = wanted or {0: [(0, 0)]}
-        found = self._store.keeper.read(self._store, self._leaf, wanted)
+        found = self._store.keeper.read(self._store, self._leaf, wanted, timeout)
         parts: dict[int, Iterator[Any]] = {shard: iter(pieces) for shard, pieces in found.items()}
         pieces = [next(parts[shard]) for shard, *_ in copies] or [next(parts[0])]
         return row_tools.join(pieces, self._pad_values, self._name)
@@ -206,9 +210,9 @@ class Zipped(_RowsBase):
             ]
         )
 
-    def gather(self) -> list[tuple[Any, ...]]:
-        """All rows in order, as a list of tuples."""
-        whole = [part.gather() if isinstance(part, _RowsBase) else part for part in self.parts]
+    def gather(self, *, timeout: float | None = None) -> list[tuple[Any, ...]]:
+        """All rows in order, as a list of tuples; `timeout` holds for each part."""
+        whole = [part.gather(timeout=timeout) if isinstance(part, _RowsBase) else part for part in self.parts]
         return list(zip(*whole, strict=True))
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:

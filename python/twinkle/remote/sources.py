@@ -28,8 +28,11 @@ class Keeper:
     def __init__(self, component: RayComponent, placement: Placement | None, shards: tuple[int, ...]) -> None:
         self.component, self.placement, self.shards = component, placement, shards
 
-    def read(self, store: Store, leaf: int, wanted: dict[int, list[tuple[int, int]]]) -> dict[int, list[Any]]:
+    def read(
+        self, store: Store, leaf: int, wanted: dict[int, list[tuple[int, int]]], timeout: float | None = None
+    ) -> dict[int, list[Any]]:
         """Pulls the named cuts of the named shards into this process."""
+        deadline = Deadline(timeout)
         self.component.group.check_alive("reading rows")
         asked = list(wanted)
         references = []
@@ -37,18 +40,19 @@ class Keeper:
             worker, reference = store.holders[shard][0]
             host = self.component.group.hosts[worker]
             references.append(host.pieces.remote(reference, leaf, wanted[shard], put=False))
-        found = results_of(references, Deadline(None), "reading rows", lambda at: self._told(store, asked[at]))
+        found = results_of(references, deadline, "reading rows", lambda at: self._told(store, asked[at]))
         traffic.driver_rows += sum(stop - start for cuts in wanted.values() for start, stop in cuts)
         return dict(zip(asked, found, strict=True))
 
-    def mapped(self, store: Store, leaf: int, function: Any) -> Store:
+    def mapped(self, store: Store, leaf: int, function: Any, timeout: float | None = None) -> Store:
         """Applies a function to every stored row, where it is."""
+        deadline = Deadline(timeout)
         self.component.group.check_alive("map")
         blob = packed(function)
         calls = [(shard, *holder) for shard, holders in enumerate(store.holders) for holder in holders]
         hosts = self.component.group.hosts
         references = [hosts[worker].mapped.remote(reference, leaf, blob) for _, worker, reference in calls]
-        found = results_of(references, Deadline(None), "map", lambda at: self._told(store, calls[at][0]))
+        found = results_of(references, deadline, "map", lambda at: self._told(store, calls[at][0]))
         holders: list[list[Any]] = [[] for _ in store.holders]
         lengths: list[list[int] | None] = [None for _ in store.holders]
         for (shard, worker, _), (references_made, known) in zip(calls, found, strict=True):

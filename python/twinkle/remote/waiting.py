@@ -18,6 +18,7 @@ class Deadline:
     """The end of one call; None is never."""
 
     def __init__(self, seconds: float | None) -> None:
+        check_timeout(seconds)
         self.seconds = seconds
         self.end = None if seconds is None else time.monotonic() + seconds
 
@@ -49,8 +50,9 @@ def results_of(references: Sequence[Any], deadline: Deadline, method: str, told:
         done = set(ray.wait(list(references), num_returns=len(references), timeout=0)[0])
         late = [told(at)["worker"] for at, reference in enumerate(references) if reference not in done]
         shown = ", ".join(map(str, late[:8])) + (f", ... ({len(late)})" if len(late) > 8 else "")
+        those = f"workers {shown} were" if len(late) > 1 else f"worker {shown} was"
         raise RemoteCallError(
-            f"{method} was not done after {deadline.seconds} s: workers {shown} were still at it",
+            f"{method} was not done after {deadline.seconds} s: {those} still at it",
             method=method,
             workers=late,
             timeout=deadline.seconds,
