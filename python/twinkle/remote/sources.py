@@ -71,10 +71,10 @@ class Sources:
     def __init__(self, component: RayComponent, worker: int) -> None:
         self.component, self.worker = component, worker
         self.references: list[Any] = []
-        self.expected: list[tuple[int, int] | None] = []
+        self.expected: list[tuple[int, int]] = []
         self._places: dict[Any, int] = {}
 
-    def place(self, reference: Any, expected: tuple[int, int] | None) -> int:
+    def place(self, reference: Any, expected: tuple[int, int]) -> int:
         """The number of an object among those handed over."""
         if reference not in self._places:
             self._places[reference] = len(self.references)
@@ -105,11 +105,11 @@ class Plan:
         return Fill(name, pieces=pieces, pads=settled)
 
     def _piece(self, read: Read, worker: int, sources: Sources) -> tuple[int, int, tuple[int, int] | None]:
-        if read in self.pieces:
-            return sources.place(self.pieces[read], None), 0, None
         shard, start, stop = read
-        reference = self._holder(shard, worker)[1]
         expected = (self.store.identity, self.keeper.shards[shard])
+        if read in self.pieces:
+            return sources.place(self.pieces[read], expected), 0, None
+        reference = self._holder(shard, worker)[1]
         return sources.place(reference, expected), self.handle._leaf, (start, stop)
 
     def _holder(self, shard: int, worker: int) -> tuple[int, Any]:

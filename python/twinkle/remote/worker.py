@@ -69,8 +69,8 @@ class Request:
     keep: bool | None
     #: The shard and layout fingerprint that the result's rows are stored under.
     identity: int
-    #: What each piece that arrives must be: (layout fingerprint, shard), or None for a cut one.
-    expected: tuple[tuple[int, int] | None, ...]
+    #: What each piece that arrives must be: (layout fingerprint, shard).
+    expected: tuple[tuple[int, int], ...]
     digest: bool = False
 
 
@@ -240,7 +240,7 @@ def _piece(piece: tuple[int, int, tuple[int, int] | None], pieces: Sequence[Stor
 
 def _check_pieces(request: Request, pieces: Sequence[Stored]) -> None:
     for found, expected in zip(pieces, request.expected, strict=True):
-        if expected is not None and (found.identity, found.shard) != expected:
+        if (found.identity, found.shard) != expected:
             raise PlanError(
                 f"{request.method}: a piece of shard {found.shard} of layout {found.identity:x} arrived where shard "
                 f"{expected[1]} of layout {expected[0]:x} was planned",
