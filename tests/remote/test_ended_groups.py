@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,13 +32,17 @@ class _Together:
 
     device_mesh: DeviceMesh
 
-    def __init__(self) -> None:
+    def __init__(self, store: str) -> None:
         from datetime import timedelta
 
         import torch.distributed
 
         self.rank = int(os.environ["RANK"])
-        torch.distributed.init_process_group("gloo", timeout=timedelta(seconds=LONG))
+        # Nothing listens beyond the loopback: neither the store, a file, nor the group.
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        torch.distributed.init_process_group(
+            "gloo", f"file://{store}", timedelta(seconds=LONG), rank=self.rank, world_size=2
+        )
 
     def _meet(self) -> float:
         import torch
@@ -119,8 +124,8 @@ def words(error: pytest.ExceptionInfo[RemoteCallError]) -> str:
     return str(error.value)
 
 
-def test_an_exception_ends_the_peers_that_wait_in_a_collective() -> None:
-    together = Together(remote_group="pair")
+def test_an_exception_ends_the_peers_that_wait_in_a_collective(tmp_path: Path) -> None:
+    together = Together(str(tmp_path / "store"), remote_group="pair")
     pids = together.pid()
     assert together.meet() == 2.0
     with pytest.raises(RemoteCallError) as caught:
@@ -132,8 +137,8 @@ def test_an_exception_ends_the_peers_that_wait_in_a_collective() -> None:
     assert gone(pids)
 
 
-def test_the_deadline_ends_the_peers_that_wait_in_a_collective() -> None:
-    together = Together(remote_group="pair")
+def test_the_deadline_ends_the_peers_that_wait_in_a_collective(tmp_path: Path) -> None:
+    together = Together(str(tmp_path / "store"), remote_group="pair")
     pids = together.pid()
     with pytest.raises(RemoteCallError) as caught:
         together.meet_in_time(missing=1)
@@ -144,8 +149,8 @@ def test_the_deadline_ends_the_peers_that_wait_in_a_collective() -> None:
     assert gone(pids)
 
 
-def test_a_killed_worker_ends_its_peers_that_wait_in_a_collective() -> None:
-    together = Together(remote_group="pair")
+def test_a_killed_worker_ends_its_peers_that_wait_in_a_collective(tmp_path: Path) -> None:
+    together = Together(str(tmp_path / "store"), remote_group="pair")
     pids = together.pid()
     # Gloo may tell the peer before Ray tells the driver: either is the first failure.
     with pytest.raises(RemoteCallError, match=r"_Together.meet failed on worker [01] .*ended group 'pair'"):
