@@ -57,13 +57,13 @@ def staged(job: None) -> Any:
 
 
 @pytest.mark.parametrize("sizes", [{"fsdp": 2, "dp": 2}, {"dp": 2, "fsdp": 2}, {"tp": 2, "dp": 2}, {"dp": 4}])
-def test_rows_come_back_in_order_whatever_the_order_of_the_axes(sizes: dict[str, int]) -> None:
+def test_rows_come_back_in_order_whatever_the_order_of_the_axes(sizes: dict[str, int]) -> None:  # D1
     component = echo("cpu4", **sizes)
     assert component.pulled(list(range(12))) == list(range(12))
     assert component.same(list(range(12))).gather() == list(range(12))
 
 
-def test_workers_get_their_rows_by_position_and_not_by_rank_number() -> None:
+def test_workers_get_their_rows_by_position_and_not_by_rank_number() -> None:  # D3
     shifted = DeviceMesh(np.arange(4, 8), ("dp",))
     component = Echo(device_mesh=shifted, remote_group="cpu4")
     assert [rows for rows, *_ in component.rows_seen(list(range(8)))] == [[0, 1], [2, 3], [4, 5], [6, 7]]
@@ -73,7 +73,7 @@ def test_workers_get_their_rows_by_position_and_not_by_rank_number() -> None:
     assert [rows for rows, *_ in component.rows_seen(list(range(8)))] == [[0, 1], [4, 5], [2, 3], [6, 7]]
 
 
-def test_pipeline_tensor_and_data_ranks_return_every_row_once(staged: Any) -> None:
+def test_pipeline_tensor_and_data_ranks_return_every_row_once(staged: Any) -> None:  # D9
     rows = list(range(10))
     assert [len(found) for found, *_ in staged.rows_seen(rows)] == [5] * 8
     assert staged.pulled(rows) == rows
@@ -81,13 +81,13 @@ def test_pipeline_tensor_and_data_ranks_return_every_row_once(staged: Any) -> No
     assert staged.first_stage(rows) == rows
 
 
-def test_ulysses_peers_share_their_rows() -> None:
+def test_ulysses_peers_share_their_rows() -> None:  # D14
     component = Echo(device_mesh=mesh(dp=4).replace(ulysses_size=2), remote_group="cpu4")
     assert [rows for rows, *_ in component.rows_seen(list(range(6)))] == [[0, 1, 2], [0, 1, 2], [3, 4, 5], [3, 4, 5]]
     assert component.pulled(list(range(6))) == list(range(6))
 
 
-def test_a_mesh_of_another_size_than_the_workers_is_refused_with_the_numbers() -> None:
+def test_a_mesh_of_another_size_than_the_workers_is_refused_with_the_numbers() -> None:  # D6, D7
     with pytest.raises(PlacementError, match="8 positions does not fit 4 workers of 1"):
         echo("cpu4", dp=8)
     with pytest.raises(PlacementError, match="2 positions does not fit 4 workers"):
@@ -108,13 +108,13 @@ def test_the_driver_is_nobody(two: Any) -> None:
 # Arguments.
 
 
-def test_configuration_is_never_cut(four: Any) -> None:
+def test_configuration_is_never_cut(four: Any) -> None:  # D2
     for args, kwargs in four.everything("MultiStepLR", milestones=[10, 20, 30, 40], betas=(0.9, 0.95)):
         assert args == ("MultiStepLR",)
         assert kwargs == {"milestones": [10, 20, 30, 40], "betas": (0.9, 0.95)}
 
 
-def test_a_mapping_beside_the_rows_reaches_every_worker_whole(two: Any) -> None:
+def test_a_mapping_beside_the_rows_reaches_every_worker_whole(two: Any) -> None:  # D16
     stop = {"stop": ["</s>", "\n"], "seed": 1}
     assert [rest for _, rest, _ in two.rows_seen(["a", "b"], stop)] == [(stop,), (stop,)]
 
@@ -124,7 +124,7 @@ def test_a_mapping_beside_the_rows_reaches_every_worker_whole(two: Any) -> None:
     [[0, 1, 2, 3], (0, 1, 2, 3), range(4), np.arange(4), np.arange(8).reshape(4, 2)],
     ids=lambda rows: type(rows).__name__,
 )
-def test_every_kind_of_rows_is_cut_and_joined_in_its_own_type(two: Any, rows: Any) -> None:
+def test_every_kind_of_rows_is_cut_and_joined_in_its_own_type(two: Any, rows: Any) -> None:  # D15
     first, second = (found for found, *_ in two.rows_seen(rows))
     assert (len(first), len(second)) == (2, 2)
     back = two.pulled(rows)
@@ -132,7 +132,7 @@ def test_every_kind_of_rows_is_cut_and_joined_in_its_own_type(two: Any, rows: An
     assert type(back) is (list if isinstance(rows, range) else type(rows)) or isinstance(back, range)
 
 
-def test_a_dataclass_of_columns_is_cut_like_a_list(two: Any) -> None:
+def test_a_dataclass_of_columns_is_cut_like_a_list(two: Any) -> None:  # D15
     found = two.two(Batch(ids=[1, 2, 3], weights=np.array([0.1, 0.2, 0.3])))
     assert [type(batch) for batch, *_ in found] == [Batch, Batch]
     assert [batch.ids for batch, *_ in found] == [[1, 2], [3]]
@@ -141,7 +141,7 @@ def test_a_dataclass_of_columns_is_cut_like_a_list(two: Any) -> None:
         two.rows_seen(Batch([1, 2, 3], [1, 2, 3]))
 
 
-def test_one_trajectory_is_one_row(two: Any) -> None:
+def test_one_trajectory_is_one_row(two: Any) -> None:  # D17, D18
     trajectory = {"messages": ["system", "user"]}
     with pytest.raises(PlanError, match=r"1 row over 2 data shards: shards \[1\] would be empty"):
         two.rows_seen(trajectory)
@@ -162,7 +162,7 @@ def test_columns_are_rows_only_when_they_are_declared(two: Any) -> None:
         two.rows_seen(Rows({"a": [1, 2], "b": [1, 2, 3]}))
 
 
-def test_two_row_arguments_of_different_length_are_refused_naming_both(four: Any) -> None:
+def test_two_row_arguments_of_different_length_are_refused_naming_both(four: Any) -> None:  # D19
     with pytest.raises(PlanError, match="rows has 8 rows and extra has 5"):
         four.two(list(range(8)), list(range(5)))
 
@@ -175,7 +175,7 @@ def test_what_looks_like_rows_and_is_not_declared_is_refused(two: Any) -> None:
     assert [rest for _, rest, _ in two.rows_seen([1, 2, 3, 4], [5, 6, 7])] == [([5, 6, 7],)] * 2
 
 
-def test_scalars_texts_none_and_arrays_without_dimensions_are_the_same_for_all(two: Any) -> None:
+def test_scalars_texts_none_and_arrays_without_dimensions_are_the_same_for_all(two: Any) -> None:  # D21
     scalar = np.array(3.0)
     for rows, extra, config in two.two([1, 2], None, config=scalar):
         assert len(rows) == 1
@@ -185,14 +185,14 @@ def test_scalars_texts_none_and_arrays_without_dimensions_are_the_same_for_all(t
 
 
 @pytest.mark.parametrize("rows", [[0, 1], (0, 1), np.arange(2)], ids=["list", "tuple", "array"])
-def test_shards_without_rows_are_refused_alike_for_all_types(four: Any, rows: Any) -> None:
+def test_shards_without_rows_are_refused_alike_for_all_types(four: Any, rows: Any) -> None:  # D20
     with pytest.raises(PlanError, match=r"2 rows over 4 data shards: shards \[2, 3\] would be empty"):
         four.rows_seen(rows)
     with pytest.raises(PlanError, match="2 rows over 4 data shards"):
         four.rows_seen(Rows({"a": rows}))
 
 
-def test_the_words_of_a_short_batch_count_data_shards_and_not_workers(replicas: Any) -> None:
+def test_the_words_of_a_short_batch_count_data_shards_and_not_workers(replicas: Any) -> None:  # D22
     with pytest.raises(PlanError, match=r"1 row over 2 data shards: shards \[1\] would be empty"):
         replicas.same([1])
 
@@ -237,7 +237,7 @@ def test_execute_first_gives_the_first_worker_all_rows(four: Any) -> None:
     assert four.first_alone([1, 2, 3]).gather() == [2, 4, 6]
 
 
-def test_a_peer_uses_its_own_workers_and_their_own_shards(four: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_uses_its_own_workers_and_their_own_shards(four: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # D8
     assert four.as_peer(list(range(16))).gather() == list(range(16))
     from twinkle.platform import Platform
 
@@ -252,7 +252,7 @@ def test_none_always_returns_one_result_per_worker(two: Any) -> None:
     assert two.per_worker([1, 2]) == [[1], [2]]
 
 
-def test_means_are_weighted_by_rows_and_are_floats(two: Any) -> None:
+def test_means_are_weighted_by_rows_and_are_floats(two: Any) -> None:  # D28, D29
     assert two.mean_number([1.0, 1.0, 1.0, 5.0, 5.0]) == pytest.approx((1.0 * 3 + 5.0 * 2) / 5)
     assert two.mean_of([1, 2, 3, 4])["loss"] == 2.0
     assert isinstance(echo("cpu2", tp=2).mean_number([1.0]), float)
@@ -263,7 +263,7 @@ def test_sums_and_firsts(replicas: Any) -> None:
     assert replicas.first_of(list(range(5))) == {"rows": [0, 1, 2], "rank": 0}
 
 
-def test_every_key_of_a_result_follows_its_rule(replicas: Any) -> None:
+def test_every_key_of_a_result_follows_its_rule(replicas: Any) -> None:  # D25, D33
     result = replicas.by_key([1, 2, 3, 4, 10])
     assert list(result) == ["loss", "ids", "ref", "tokens", "peak", "tags"]
     assert result["ids"] == [1, 2, 3, 4, 10]
@@ -272,12 +272,12 @@ def test_every_key_of_a_result_follows_its_rule(replicas: Any) -> None:
     assert (result["tokens"], result["peak"], result["tags"]) == (50, 10, [["a", "b"], ["a", "b"]])
 
 
-def test_tuples_and_dataclasses_come_back_as_what_they_are(two: Any) -> None:
+def test_tuples_and_dataclasses_come_back_as_what_they_are(two: Any) -> None:  # D31
     assert two.as_tuple([1, 2, 3]) == ([1, 2, 3], ["done", "done"])
     assert two.as_record([1, 2, 3]) == Output([1, 2, 3], [1.0, 1.0])
 
 
-def test_only_other_dimensions_are_widened_with_the_value_of_the_key(two: Any) -> None:
+def test_only_other_dimensions_are_widened_with_the_value_of_the_key(two: Any) -> None:  # D26
     labels = two.wider([0, 1, 2, 5])["labels"]
     np.testing.assert_array_equal(labels, [[1, 1, -100, -100], [1, 1, -100, -100], [1, 1, 1, 1], [1, 1, 1, 1]])
 

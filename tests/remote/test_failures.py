@@ -26,7 +26,7 @@ def echo(group: str, **sizes: int) -> Any:
     return Echo(device_mesh=DeviceMesh.from_axes(sizes), remote_group=group)
 
 
-def test_the_first_failure_wins_while_its_peers_still_work() -> None:
+def test_the_first_failure_wins_while_its_peers_still_work() -> None:  # D57
     component = echo("cpu4", dp=4)
     component.same(list(range(8)))
     start = time.monotonic()
@@ -43,7 +43,7 @@ def test_the_first_failure_wins_while_its_peers_still_work() -> None:
     assert component.pulled([1, 2, 3, 4]) == [1, 2, 3, 4]
 
 
-def test_one_deadline_holds_for_the_whole_call() -> None:
+def test_one_deadline_holds_for_the_whole_call() -> None:  # D59
     component = echo("cpu2", dp=2)
     component.identity()
     start = time.monotonic()

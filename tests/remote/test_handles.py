@@ -49,7 +49,7 @@ def counted(call: Any) -> tuple[Any, int, int]:
     return result, traffic.driver_rows, traffic.moved_rows
 
 
-def test_a_handle_is_a_sequence_of_rows(handle: Sharded) -> None:
+def test_a_handle_is_a_sequence_of_rows(handle: Sharded) -> None:  # D60
     assert len(handle) == 10
     assert [row["id"] for row in handle] == list(range(10))
     assert handle[3] == {"id": 3}
@@ -101,7 +101,7 @@ def test_rows_go_from_worker_to_worker_and_none_through_the_driver(handle: Shard
 
 
 @pytest.mark.parametrize(("source", "target"), [("cpu8", "cpu8"), ("cpu2", "cpu8"), ("cpu8", "cpu2"), ("cpu4", "cpu8")])
-def test_a_hand_over_moves_every_row_once(source: str, target: str) -> None:
+def test_a_hand_over_moves_every_row_once(source: str, target: str) -> None:  # D37
     made = echo(source, dp=int(source[3:])).same(np.arange(128))
     result, driver, moved = counted(lambda: echo(target, dp=int(target[3:])).same(made))
     assert (driver, moved) == (0, 128)
@@ -115,7 +115,7 @@ def test_replicas_that_all_have_the_rows_are_read_where_that_is_near() -> None:
     assert [len(those) for those in made._store.holders] == [2, 2]
 
 
-def test_a_handle_is_found_anywhere_in_an_argument(handle: Sharded, actor: Any) -> None:
+def test_a_handle_is_found_anywhere_in_an_argument(handle: Sharded, actor: Any) -> None:  # D61
     found = actor.two(list(range(10)), config={"deep": [handle, {"more": (handle, "text")}]})
     for rows, _, config in found:
         assert [row["id"] for row in config["deep"][0]] == rows
@@ -181,7 +181,7 @@ def test_a_handle_is_not_pickled(handle: Sharded) -> None:
         pickle.dumps(handle)
 
 
-def test_the_grpo_loop_shape_sees_rows_and_not_functions(handle: Sharded, sampler: Any) -> None:
+def test_the_grpo_loop_shape_sees_rows_and_not_functions(handle: Sharded, sampler: Any) -> None:  # D62
     batch = handle if isinstance(handle, list) else [handle]
     assert [row["id"] for row in sampler.same(batch).gather()] == list(range(10))
 

@@ -97,7 +97,7 @@ def test_colocated_groups_share_devices_in_processes_of_their_own() -> None:
     assert "roll, cuda, with train (1 worker)" in get_device_placement()
 
 
-def test_a_mesh_over_devices_places_blocks_on_workers() -> None:
+def test_a_mesh_over_devices_places_blocks_on_workers() -> None:  # D5
     twinkle.initialize("ray", groups=[DeviceGroup("infer", 4, "cuda", gpus_per_worker=2)])
     by_device = Echo(device_mesh=DeviceMesh.from_axes({"dp": 2, "tp": 2}), remote_group="infer")
     assert [one["axes"] for one in by_device.identity()] == [(0, None, None, 0), (1, None, None, 1)]
@@ -108,6 +108,15 @@ def test_a_mesh_over_devices_places_blocks_on_workers() -> None:
         Echo(device_mesh=DeviceMesh.from_axes({"pp": 2, "dp": 2}), remote_group="infer")
     with pytest.raises(PlacementError, match="8 positions does not fit 2 workers of 2"):
         Echo(device_mesh=DeviceMesh.from_axes({"dp": 8}), remote_group="infer")
+
+
+def test_workers_of_two_devices_each_return_the_rows_of_every_data_rank() -> None:  # D4
+    twinkle.initialize("ray", groups=[DeviceGroup("infer", 8, "cuda", gpus_per_worker=2)])
+    component = Echo(device_mesh=DeviceMesh.from_axes({"dp": 4, "tp": 2}), remote_group="infer")
+    assert [rows for rows, *_ in component.rows_seen(list(range(8)))] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert component.pulled(list(range(8))) == list(range(8))
+    with pytest.raises(PlanError, match=r"worker 0 owns positions \[0, 1\] of data shards \[0, 1\]"):
+        Echo(device_mesh=DeviceMesh.from_axes({"tp": 2, "dp": 4}), remote_group="infer")
 
 
 def test_what_is_not_granted_in_time_is_refused_and_nothing_stays_reserved(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,7 +137,8 @@ class RayComponent:
             if layout is not None:
                 numbers = layout.rows(target.shard_of[worker]).tolist()
                 if numbers and numbers[-1] - numbers[0] + 1 == len(numbers):
-                    told |= {"rows": (numbers[0], numbers[-1] + 1), "rows_text": f"rows {numbers[0]} to {numbers[-1]}"}
+                    text = f"row {numbers[0]}" if len(numbers) == 1 else f"rows {numbers[0]} to {numbers[-1]}"
+                    told |= {"rows": (numbers[0], numbers[-1] + 1), "rows_text": text}
                 else:
                     told |= {"rows": numbers, "rows_text": f"{len(numbers)} rows"}
             return told
