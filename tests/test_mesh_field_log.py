@@ -172,7 +172,7 @@ def test_b20_axes_of_size_one_are_there_to_be_asked() -> None:
 
 
 @pytest.mark.parametrize("data_rank", [4, 7, -1])
-def test_b22_a_data_rank_outside_is_refused(data_rank: int) -> None:
+def test_b22_a_data_rank_outside_is_refused(data_rank: int) -> None:  # D12
     with pytest.raises(RankError, match=rf"data rank {data_rank} is not in 0\.\.4"):
         DeviceMesh.from_sizes(dp_size=4).get_slice(10, data_rank)
     with pytest.raises(MeshError, match="dp_size is 0"):
@@ -232,7 +232,7 @@ print(sorted({"numpy", "torch", "ray", "torch_npu", "typer"} & {name.partition("
     assert run_python(code).strip() == "[]"
 
 
-def test_b57d_documented_keywords_are_accepted_and_missing_stages_refused_clearly() -> None:
+def test_b57d_documented_keywords_are_accepted_and_missing_stages_refused_clearly() -> None:  # D13
     group = DeviceGroup("g", [4, 5], "cuda", visible_devices="4,5", gpus_per_worker=1)
     assert group.visible_devices == ("4", "5")
     assert DeviceMesh([0, 1], None) == DeviceMesh([0, 1], mesh_dim_names=None) == DeviceMesh([0, 1])

@@ -95,6 +95,7 @@ def test_a_size_of_another_kind_is_refused_by_name(name: str, value: Any) -> Non
     ],
 )
 def test_a_missing_factor_that_overlays_is_explained_by_the_call_that_works(sizes: dict[str, Any], call: str) -> None:
+    # D11.
     with pytest.raises(MeshError, match=r"overlay dp \* fsdp") as refusal:
         DeviceMesh.from_sizes(**sizes)
     assert call in str(refusal.value)
