@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import itertools
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from twinkle.plan import Layout
 from twinkle.remote.handover import hand_over
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pytest_benchmark.fixture import BenchmarkFixture
 
@@ -138,3 +140,39 @@ if importlib.util.find_spec("ray") is not None:
         handle = maker.same([np.zeros(4096) for _ in range(ROWS)])
         benchmark.extra_info["rows moved"], benchmark.extra_info["rows through the driver"] = 0, 2 * ROWS
         benchmark(lambda: taker.sum_of(handle.gather()))
+
+    def _peak(call: Callable[[], object]) -> int:
+        """The most that Python held of this process while a call ran, in KiB; shared memory is not counted."""
+        # What is loaded once belongs to no call.
+        call()
+        gc.collect()
+        tracemalloc.start()
+        try:
+            call()
+            return tracemalloc.get_traced_memory()[1] // 1024
+        finally:
+            tracemalloc.stop()
+
+    def _rows_and_taker(benchmark: BenchmarkFixture, rows: int) -> tuple[Any, Any, int]:
+        rows = rows if benchmark.enabled else 16
+        benchmark.group = f"call with {rows} rows of 4,096 numbers that 8 workers have, on 8 workers"
+        mesh = DeviceMesh.from_sizes(dp_size=8)
+        maker: Any = Echo(device_mesh=mesh, remote_group="group8")
+        taker: Any = Echo(device_mesh=mesh, remote_group="group8")
+        return maker.same(list(range(rows))).map(lambda row: np.full(4096, row)), taker, rows
+
+    @pytest.mark.parametrize("rows", [64, 4096])
+    def bench_driver_memory(benchmark: BenchmarkFixture, job: int, rows: int) -> None:
+        benchmark.extra_info["side"] = "twinkle"
+        handle, taker, rows = _rows_and_taker(benchmark, rows)
+        traffic.reset()
+        benchmark.extra_info["peak of the driver, KiB"] = _peak(lambda: taker.same(handle))
+        assert (traffic.driver_rows, traffic.moved_rows) == (0, 2 * rows)
+        benchmark(taker.same, handle)
+
+    @pytest.mark.parametrize("rows", [64, 4096])
+    def bench_driver_memory_by_hand(benchmark: BenchmarkFixture, job: int, rows: int) -> None:
+        benchmark.extra_info["side"] = "gather on the driver, then scatter"
+        handle, taker, rows = _rows_and_taker(benchmark, rows)
+        benchmark.extra_info["peak of the driver, KiB"] = _peak(lambda: taker.same(handle.gather()))
+        benchmark(lambda: taker.same(handle.gather()))

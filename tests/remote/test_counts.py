@@ -194,6 +194,8 @@ def test_the_driver_holds_as_much_of_4096_rows_as_of_64() -> None:
 
     def peak(count: int) -> int:
         handle = maker.same(list(range(count))).map(lambda row: np.full(4096, row))
+        # What is loaded once belongs to no call.
+        taker.same(handle)
         gc.collect()
         traffic.reset()
         tracemalloc.start()
