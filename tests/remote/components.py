@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -217,10 +218,12 @@ class Echo:
     # Failures.
 
     @remote_function(dispatch="slice_dp", collect="flatten")
-    def fails_on(self, rows: Any, shard: int, seconds: float = 0.0) -> Any:
+    def fails_on(self, rows: Any, shard: int, seconds: float = 0.0, done: Path | None = None) -> Any:
         if self.device_mesh.data_rank == shard:
             raise ValueError("this shard fails")
         time.sleep(seconds)
+        if done is not None:
+            done.touch()
         return rows
 
     @remote_function(dispatch="slice_dp", collect="flatten", sync=True, on_error="kill_group")

@@ -173,7 +173,8 @@ def test_an_interrupted_driver_ends_the_group() -> None:
     with pytest.raises(KeyboardInterrupt):
         strict.sleeps()
     assert gone(pids)
-    with pytest.raises(RemoteCallError, match=r"group 'pair' was ended when _Strict.sleeps was interrupted; shutdown"):
+    words = r"_Strict.pid: group 'pair' was ended when _Strict.sleeps was interrupted by KeyboardInterrupt; shutdown"
+    with pytest.raises(RemoteCallError, match=words):
         strict.pid()
 
 

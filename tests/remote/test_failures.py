@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,13 +27,12 @@ def echo(group: str, **sizes: int) -> Any:
     return Echo(device_mesh=DeviceMesh.from_axes(sizes), remote_group=group)
 
 
-def test_the_first_failure_wins_while_its_peers_still_work() -> None:  # D57
+def test_the_first_failure_wins_while_its_peers_still_work(tmp_path: Path) -> None:  # D57
     component = echo("cpu4", dp=4)
     component.same(list(range(8)))
-    start = time.monotonic()
     with pytest.raises(RemoteCallError, match=r"Echo.fails_on failed on worker 2") as caught:
-        component.fails_on(list(range(8)), 2, seconds=3.0)
-    assert time.monotonic() - start < 3.0
+        component.fails_on(list(range(8)), 2, seconds=3.0, done=tmp_path / "done")
+    assert not (tmp_path / "done").exists()
     error = caught.value
     assert "dp=2" in str(error)
     assert "rows 4 to 5" in str(error)
@@ -41,15 +41,14 @@ def test_the_first_failure_wins_while_its_peers_still_work() -> None:  # D57
     assert error.node == "127.0.0.1"
     assert isinstance(error.cause, ValueError)
     assert component.pulled([1, 2, 3, 4]) == [1, 2, 3, 4]
+    assert (tmp_path / "done").exists()
 
 
 def test_one_deadline_holds_for_the_whole_call() -> None:  # D59
     component = echo("cpu2", dp=2)
     component.identity()
-    start = time.monotonic()
     with pytest.raises(RemoteCallError, match=r"not done after 0.5 s: workers 0, 1 were still at it") as caught:
         component.too_slow(2.0)
-    assert time.monotonic() - start < 2.0
     assert caught.value.workers == [0, 1]
 
 

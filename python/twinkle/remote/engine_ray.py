@@ -197,7 +197,6 @@ class _Call:
         layout = None if self.layout is None else pickle.dumps(self.layout)
         identity = 0 if self.layout is None else self.layout.id % 2**64
         with self.component.group.order:
-            self.waiting = True
             for at, worker in enumerate(self.target.workers):
                 shard = self.target.shard_of[worker]
                 sources = Sources(self.component, worker)
@@ -223,6 +222,7 @@ class _Call:
                 apart = {place: one for place, one in enumerate(shared) if not isinstance(one, bytes | None)}
                 inline = [None if place in apart else one for place, one in enumerate(shared)]
                 message = pickle.dumps((request, inline, tuple(apart)), protocol=5)
+                self.waiting = True
                 references.append(hosts[worker].call.remote(message, *apart.values(), *sources.references))
         replies: list[Reply] = results_of(references, self.deadline, self.declaration.name, told)
         self.waiting = False

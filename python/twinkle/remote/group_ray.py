@@ -36,7 +36,7 @@ class RayGroup:
         self._hosts: list[Any] = []
         self._components = 0
         self.closed = False
-        #: What ended the group, as `end` was told; None while it lives.
+        #: The failure that ended the group; None while it lives.
         self.ended_by: RemoteCallError | None = None
         self._ending = threading.Lock()
         #: Held while a call is sent, so that every worker gets the calls of several threads in one order.
@@ -116,16 +116,19 @@ class RayGroup:
         """What the caller of a call that its workers did not finish is told; with `end` it also ends the group."""
         with self._ending:
             if end and not self.closed and self.ended_by is None:
-                told = isinstance(error, RemoteCallError)
-                fields = error.fields if isinstance(error, RemoteCallError) else {"method": method}
                 # A copy: the error itself would keep the rows of its call.
-                self.ended_by = RemoteCallError(str(error) if told else f"{method} was interrupted", **fields)
+                if isinstance(error, RemoteCallError):
+                    self.ended_by = RemoteCallError(str(error), **error.fields)
+                else:
+                    self.ended_by = RemoteCallError(
+                        f"{method} was interrupted by {type(error).__name__}", method=method
+                    )
                 self._end()
-                if not told:
+                if not isinstance(error, RemoteCallError):
                     return error
                 made = RemoteCallError(
                     f"{error}; on_error='kill_group' ended group {self.name!r} with its {self.workers} workers",
-                    **{**fields, "group": self.name},
+                    **{**error.fields, "group": self.name},
                 )
                 made.__cause__ = error.__cause__
                 return made
