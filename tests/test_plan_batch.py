@@ -168,6 +168,14 @@ def test_parts_that_do_not_fit_are_refused_with_their_shard(parts: Any, message:
         CUT[0].collect(parts)
 
 
+def test_parts_that_take_made_of_a_derived_layout_are_refused_with_the_layout_they_belong_to() -> None:
+    twice = Layout.even(3, 2).repeat(2)
+    taken = [twice.take(list("abc"), shard) for shard in range(2)]
+    with pytest.raises(PlanError, match=r"shard 0: 2 rows expected, 4 found \(this layout is derived .* settled\(\)"):
+        twice.collect(taken)
+    assert twice.settled().collect(taken) == list("aabbcc")
+
+
 def test_an_empty_part_says_nothing_about_the_dtype() -> None:
     layout = Layout.even(2, 3)
     joined = layout.collect([np.ones(1, np.int8), np.ones(1, np.int8), np.zeros(0)])

@@ -224,6 +224,9 @@ class Layout:
 
         The result has the type of the parts. Refused: a number of parts that is not `shards`, a part whose length is
         not the one in `stored_sizes`, parts of different types, dtypes, row shapes or columns; each names the shard.
+
+        A derived layout collects the stored pieces, and cannot tell them from pieces that `take` made of it where those
+        are as long: `settled().collect` is for these.
         """
         if isinstance(parts, str | bytes | dict) or not isinstance(parts, Iterable):
             raise PlanError(f"parts must be a list with one part per shard, not a {type(parts).__name__}")
@@ -234,7 +237,15 @@ class Layout:
                 expected=self.shards,
                 found=len(listed),
             )
-        return join(listed, self._core.stored_sizes().tolist(), self._core.copies())
+        try:
+            return join(listed, self._core.stored_sizes().tolist(), self._core.copies())
+        except PlanError as error:
+            if not self.derived:
+                raise
+            hint = (
+                "this layout is derived and collects the stored pieces; settled() collects those that take made of it"
+            )
+            raise PlanError(f"{error} ({hint})", **error.fields) from None
 
     def dispatch(self, batch: Batch, placement: Placement) -> list[Batch]:
         """What every worker gets, in worker order: one object per shard, shared by the workers of a shard.
