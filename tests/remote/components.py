@@ -144,6 +144,10 @@ class Echo:
     def as_record(self, rows: Any) -> Any:
         return Output(Rows(list(rows)), 1.0)
 
+    @remote_function(dispatch="slice_dp", collect="flatten", result_rows=("ids", "double"))
+    def columns(self, rows: Any) -> Any:
+        return {"ids": list(rows), "double": [row * 2 for row in rows]}
+
     @remote_function(dispatch="slice_dp", collect="flatten", lazy_collect=False)
     def wider(self, rows: Any) -> Any:
         return Rows({"labels": np.ones((len(rows), 2 + rows[0] % 3), dtype=np.int64)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from contextlib import contextmanager, nullcontext
+from itertools import count
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from twinkle import DeviceMesh
+
+
+_numbers = count()
 
 
 class Box:
@@ -39,10 +43,11 @@ def _box(data: Any) -> Box:
 
 
 class InlineMethod:
-    def __init__(self, host: Host, name: str) -> None:
-        self.host, self.name = host, name
+    def __init__(self, host: Host, name: str, asked: list[tuple[str, Any]]) -> None:
+        self.host, self.name, self.asked = host, name, asked
 
     def remote(self, *args: Any, **kwargs: Any) -> Box:
+        self.asked.append((self.name, args))
         opened = [arg.open() if isinstance(arg, Box) else arg for arg in args]
         before = (current.positions, current.positions_mesh, current.device_mesh)
         try:
@@ -54,9 +59,11 @@ class InlineMethod:
 class InlineHost:
     def __init__(self) -> None:
         self.host = Host()
+        #: Every call so far: the method and its arguments.
+        self.asked: list[tuple[str, Any]] = []
 
     def __getattr__(self, name: str) -> InlineMethod:
-        return InlineMethod(self.host, name)
+        return InlineMethod(self.host, name, self.asked)
 
 
 class InlineGroup:
@@ -90,13 +97,14 @@ def inline_ray() -> Iterator[None]:
         yield
 
 
-def component(kind: Any, mesh: DeviceMesh, *, lazy: bool = True) -> Any:
-    """An object of a remote class whose workers run here."""
-    group: Any = InlineGroup(mesh.world_size)
-    made = RayComponent(group, "it", mesh, mesh.world_size, lazy=lazy)
+def component(kind: Any, mesh: DeviceMesh, *, lazy: bool = True, group: Any = None) -> Any:
+    """An object of a remote class whose workers run here, those of a group of its own unless one is given."""
+    group = group or InlineGroup(mesh.world_size)
+    name = f"component {next(_numbers)}"
+    made = RayComponent(group, name, mesh, mesh.world_size, lazy=lazy)
     recipe = pickle.dumps((kind, (), {}, {"device_mesh": mesh, "remote_group": None}))
     for worker, host in enumerate(group.hosts):
-        host.build.remote("it", recipe, (worker,), mesh)
+        host.build.remote(name, recipe, (worker,), mesh)
     instance = kind.__new__(kind)
     instance.device_mesh = mesh
     instance._twinkle_component = made

@@ -116,11 +116,36 @@ def loaded() -> Any:
     return found, words(lambda: RemoteDataLoader(range(8), batch_size=4) if Platform.get_rank() == 0 else None)
 
 
+def joined() -> Any:
+    one: Any = Echo(device_mesh=DeviceMesh.from_sizes(dp_size=4))
+    two: Any = Echo(device_mesh=DeviceMesh.from_axes({"fsdp": 2, "dp": 2}, offset=4))
+    actor: Any = Echo(device_mesh=DeviceMesh.from_sizes(dp_size=2, pp_size=2, tp_size=2))
+    four: Any = Echo(device_mesh=DeviceMesh.from_sizes(dp_size=4))
+    first, second = one.same(Global(list(range(6)))), two.same(Global(list(range(6, 13))))
+    mesh = DeviceMesh.from_sizes(dp_size=4, tp_size=2)
+    loader = DataLoader(range(20, 28), batch_size=8, device_mesh=mesh, collate_fn=list)
+    (batch,) = batches(loader)
+    traffic.reset()
+    seen, _, _ = actor.rows_seen([first, second.select([6, 0, 0]), batch])
+    moved = traffic.moved_rows
+    whole = first.concat(second, batch)
+    labels = [one.same(Global([{"labels": [at]} for at in range(4)]))[2:], two.same(Global([{"labels": [9]}] * 4))[:1]]
+    return (
+        seen,
+        moved,
+        actor.same([first, second]).gather(),
+        whole.repeat(2)[20:30].gather(),
+        [row["labels"] for row in four.padded_seen(labels) or []],
+        first.zip(first).concat(second.zip(second.map(lambda row: row * 2)))[5:8].gather(),
+        words(lambda: first.concat(one.same(Global(np.arange(4))))),
+    )
+
+
 def main() -> None:
     twinkle.initialize("local")
     seen = {
         job.__name__: job()
-        for job in (reference_flow, plain_lists, balanced, padding, failures, first_alone, brought, loaded)
+        for job in (reference_flow, plain_lists, balanced, padding, failures, first_alone, brought, loaded, joined)
     }
     seen["mesh"] = repr(DeviceMesh.from_sizes(dp_size=8) == twinkle.runtime.current.device_mesh)
     twinkle.shutdown()

@@ -104,7 +104,7 @@ def test_a_collector_asks_the_mesh_once_for_all_outputs(workers: int) -> None:
 def test_a_call_is_planned_once_whatever_it_is_given(counted: Any) -> None:
     component = echo("cpu8", dp=2, pp=2, tp=2)
     handle = component.same(list(range(8)))
-    calls = counted((engine_ray, "prepare"), (engine_ray, "layout_of"), (engine_ray, "hand_over"), (sources, "route"))
+    calls = counted((engine_ray, "prepare"), (engine_ray, "layout_of"), (sources, "hand_over"), (sources, "route"))
     component.two([1, 2, 3, 4], (5, 6, 7, 8), config={"deep": [1, 2, 3]})
     assert calls == {"prepare": 1, "layout_of": 1}
     calls.clear()
@@ -166,14 +166,15 @@ def test_a_large_argument_that_everybody_gets_is_stored_once(counted: Any) -> No
 
 
 def _of_another(handle: Sharded, **changes: Any) -> Sharded:
-    return Sharded(handle.layout, replace(handle._store, **changes))
+    return Sharded(handle.layout, replace(handle.pieces[0].store, **changes).pieces())
 
 
 @pytest.mark.parametrize("target", ["cpu4", "cpu8"], ids=["whole pieces", "pieces cut by their producer"])
 def test_pieces_of_another_layout_or_shard_than_was_planned_are_refused(target: str) -> None:
     handle = echo("cpu2", dp=2).same(list(range(16)))
     taker = echo(target, dp=int(target[3:]))
-    identity = handle._store.identity
+    store = handle.pieces[0].store
+    identity = store.identity
     with pytest.raises(RemoteCallError) as caught:
         taker.same(_of_another(handle, identity=identity + 1))
     assert isinstance(caught.value.cause, PlanError)
@@ -182,7 +183,7 @@ def test_pieces_of_another_layout_or_shard_than_was_planned_are_refused(target: 
         f"{caught.value.cause.shard} of layout {identity + 1:x} was planned" in str(caught.value)
     )
     with pytest.raises(RemoteCallError, match=r"a piece of shard [01] of layout \w+ arrived where shard [01] of"):
-        taker.same(_of_another(handle, holders=handle._store.holders[::-1]))
+        taker.same(_of_another(handle, holders=store.holders[::-1]))
     assert taker.same(handle).gather() == list(range(16))
 
 

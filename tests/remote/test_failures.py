@@ -126,6 +126,8 @@ def test_a_killed_worker_ends_its_call_and_leaves_the_rows_of_the_others() -> No
     assert handle[-1] == 15
     other = echo("cpu2", dp=2)
     assert other.pulled(handle.select([0, 1, 14, 15])) == [0, 1, 14, 15]
+    with pytest.raises(RemoteCallError, match=r"cutting rows for Echo.pulled failed on worker 3 \(node .*; shard 3\)"):
+        other.pulled([handle, handle[:7]])
     with pytest.raises(RemoteCallError):
         handle.gather()
 

@@ -88,8 +88,8 @@ def test_only_what_is_asked_for_is_pulled(handle: Sharded) -> None:
 
 def test_rows_go_from_worker_to_worker_and_none_through_the_driver(handle: Sharded, actor: Any) -> None:
     result, driver, moved = counted(lambda: actor.same(handle))
-    # Borders 3, 6 and 8 over 5: shard 1 is handed to both data ranks whole, and cut there.
-    assert (driver, moved) == (0, (6 + 7) * 4)
+    # Borders 3, 6 and 8 over 5: shard 1 is cut where it is, and each row comes once to each of four workers.
+    assert (driver, moved) == (0, 10 * 4)
     assert counted(lambda: actor.same(handle[:8]))[1] == 0
     assert [row["id"] for row in result.gather()] == list(range(10))
     assert [[row["id"] for row in rows] for rows, *_ in actor.rows_seen(handle)] == [
@@ -108,11 +108,30 @@ def test_a_hand_over_moves_every_row_once(source: str, target: str) -> None:  # 
     np.testing.assert_array_equal(result.gather(), np.arange(128))
 
 
+@pytest.mark.parametrize("rows", [list(range(10)), np.arange(40).reshape(10, 4)])
+def test_every_row_of_a_sampler_s_batch_is_fetched_once_by_each_worker_of_a_trainer(actor: Any, rows: Any) -> None:
+    made = echo("cpu4", dp=4).same(rows)
+    taken, driver, moved = counted(lambda: actor.same(made))
+    assert (driver, moved) == (0, 10 * 8 // 2)
+    np.testing.assert_array_equal(taken.gather(), rows)
+
+
+def test_handles_of_several_groups_are_one_argument(handle: Sharded, actor: Any) -> None:
+    other = echo("cpu2", dp=2).same([{"id": at} for at in range(10, 15)])
+    taken, driver, moved = counted(lambda: actor.same([handle, other[1:], handle[:1]]))
+    assert (driver, moved) == (0, 15 * 4)
+    assert [row["id"] for row in taken.gather()] == [*range(10), *range(11, 15), 0]
+    whole, driver, moved = counted(lambda: handle.concat(other).repeat(2).select(range(0, 30, 7)))
+    assert (driver, moved) == (0, 0)
+    assert [row["id"] for row in whole] == [0, 3, 7, 10, 14]
+    assert actor.pulled(whole.map(lambda row: row["id"] * 2)) == [0, 6, 14, 20, 28]
+
+
 def test_replicas_that_all_have_the_rows_are_read_where_that_is_near() -> None:
     made = echo("cpu4", dp=2, tp=2).anywhere(list(range(8)))
     trainer = echo("cpu4", dp=4)
     assert trainer.pulled(made) == list(range(8))
-    assert [len(those) for those in made._store.holders] == [2, 2]
+    assert [len(those) for those in made.pieces[0].store.holders] == [2, 2]
 
 
 def test_a_handle_is_found_anywhere_in_an_argument(handle: Sharded, actor: Any) -> None:  # D61
@@ -217,6 +236,8 @@ def test_what_a_remote_call_returns_is_what_a_local_call_returns(
     first = Echo(device_mesh=source[1], remote_group=source[0])
     second = Echo(device_mesh=target[1], remote_group=target[0])
     handle = first.same(rows).select(order)
+    parts = [handle, second.same(rows), first.anywhere(rows)[::2]]
+    assert second.same(parts).gather() == expected + rows + rows[::2]
     assert second.same(handle).gather() == expected == list(local.same(expected))
     for _, extra, seen in second.two(handle, None, config={"tree": config}):
         assert (extra, seen) == (None, {"tree": config})

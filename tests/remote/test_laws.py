@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.remote import components
-from tests.remote.inline import component, inline_ray
+from tests.remote.inline import InlineGroup, component, inline_ray
 from twinkle import DeviceMesh, Rows
 from twinkle.plan import Layout
 from twinkle.remote import traffic
@@ -88,10 +88,10 @@ def test_a_hand_over_is_a_gather_and_a_scatter_without_the_driver(source: Any, t
     traffic.reset()
     taken = component(Echo, target).same(handle)
     assert traffic.driver_rows == 0
-    needed = len(order)
-    members = target.world_size // target.data_world_size
-    # A row that is asked for twice may come once.
-    assert traffic.moved_rows <= 1.5 * needed * members
+    # A row that a worker is asked for twice comes once, and none comes that nobody needs.
+    shares = Layout.even(len(order), target.data_world_size)
+    needed = sum(len({order[at] for at in shares.rows(shard).tolist()}) for shard in range(shares.shards))
+    assert traffic.moved_rows == needed * (target.world_size // target.data_world_size)
     assert listed(taken.gather()) == expected
 
 
@@ -158,10 +158,46 @@ def test_reads_of_a_hand_over_are_the_rows_of_each_shard(n: int, source: int, ta
     borders = [0, *cut, n]
     shards = [list(order[a:b]) for a, b in itertools.pairwise(borders)]
     one, two = Layout.explicit(shards), Layout.padded(n, target) if n else Layout.even(n, target)
-    over = hand_over(one, two, [1] * target)
+    over = hand_over(one, two)
     for shard in range(target):
-        found = [row for piece, start, stop in over.reads[shard] for row in shards[piece][start:stop]]
+        bundles = {
+            piece: [row for start, stop in cuts for row in shards[piece][start:stop]]
+            for piece, cuts in over.bundles[shard].items()
+        }
+        found = [row for piece, start, stop in over.reads[shard] for row in bundles[piece][start:stop]]
         assert found == two.rows(shard).tolist()
-        pads = [found[pad] if isinstance(pad, int) else shards[pad[0]][pad[1] : pad[2]][0] for pad in over.pads[shard]]
+        pads = [found[pad] if isinstance(pad, int) else bundles[pad[0]][pad[1]] for pad in over.pads[shard]]
         assert pads == two.pads(shard).tolist()
-    assert over.fetched <= max(1.5, 1) * (n + sum(isinstance(p, tuple) for pads in over.pads for p in pads))
+        assert over.rows(shard) == len({*found, *pads})
+
+
+def cuts_of(group: Any) -> list[list[Any]]:
+    """The rows that each worker of a group was asked to cut."""
+    return [[cut for name, args in host.asked if name == "pieces" for (cut,) in args[2]] for host in group.hosts]
+
+
+def test_a_replica_in_the_reader_s_own_process_cuts_its_rows() -> None:
+    group = InlineGroup(4)
+    sampler = component(Echo, DeviceMesh.from_axes({"dp": 2, "tp": 2}), group=group)
+    trainer = component(Echo, DeviceMesh.from_axes({"dp": 4}), group=group)
+    made = sampler.anywhere(list(range(8)))
+    assert trainer.rows_seen(made) == [([at, at + 1], (), {}) for at in (0, 2, 4, 6)]
+    assert cuts_of(group) == [[(0, 2)], [(2, 4)], [(0, 2)], [(2, 4)]]
+
+
+def test_a_replica_on_the_reader_s_node_cuts_its_rows() -> None:
+    # Workers 0 to 3 of a group are on one node, 4 to 7 on the other.
+    source, target = InlineGroup(8), InlineGroup(8)
+    sampler = component(Echo, DeviceMesh.from_axes({"tp": 2, "dp": 4}), group=source)
+    trainer = component(Echo, DeviceMesh.from_axes({"dp": 8}), group=target)
+    parts = sampler.anywhere(list(range(16)))[:8], sampler.anywhere(list(range(16)))[8:]
+    assert [rows for rows, *_ in trainer.rows_seen(parts)] == [[at, at + 1] for at in range(0, 16, 2)]
+    halves = [(0, 2), (2, 4)]
+    assert cuts_of(source) == [halves, halves, [], [], [], [], halves, halves]
+
+
+def test_rows_of_a_handle_given_twice_are_cut_once() -> None:
+    group = InlineGroup(2)
+    made = component(Echo, DeviceMesh.from_axes({"dp": 2}), group=group).same(list(range(6)))
+    component(Echo, DeviceMesh.from_axes({"dp": 3, "tp": 2})).two(made, made)
+    assert cuts_of(group) == [[(0, 2), (2, 3)], [(0, 1), (1, 3)]]

@@ -150,3 +150,17 @@ def test_every_rank_reads_its_share_and_together_they_are_one_batch(ranks: Any) 
             [[8 + share], list(range(8, 12))],
         ]
         assert ("iterate batches(DataLoader(...))" in words) == (rank == 0)
+
+
+def test_handles_of_several_components_are_one_argument(ranks: Any) -> None:
+    given = [0, 1, 2, 3, 4, 5, 12, 6, 6, *range(20, 28)]
+    pads = [[[2]], [[3]], [[9]], [[-100]]]
+    for rank, one in enumerate(ranks):
+        seen, moved, joined, repeated, padded, zipped, refused = one["joined"]
+        share = given[:9] if rank // 2 % 2 == 0 else given[9:]
+        assert (seen, moved) == (share, len(share))
+        assert joined == list(range(13))
+        assert repeated == [10, 10, 11, 11, 12, 12, 20, 20, 21, 21]
+        assert padded == (pads[rank] if rank < 4 else [])
+        assert zipped == [[5, 5], [6, 12], [7, 14]]
+        assert "handles of different rows cannot be joined: list; ndarray of int64" in refused

@@ -14,12 +14,16 @@ from typing import Any
 
 from twinkle.errors import PlanError
 from twinkle.remote import trees
-from twinkle.remote.handle import Sharded, Zipped
+from twinkle.remote.handle import Sharded, Zipped, is_handle
+from twinkle.remote.joining import joined
 from twinkle.remote.markers import Global, Rows, Same
 from twinkle.remote.rows import count, is_single
 from twinkle.remote.signature import Declaration
 
 __all__ = ["Part", "Prepared", "Slot", "filled", "prepare"]
+
+
+_HANDLES = {Sharded, Zipped}
 
 
 @dataclass(frozen=True)
@@ -96,8 +100,9 @@ def prepare(
             bound.arguments[entry.name] = tuple(bound.arguments[entry.name])
     parts = [part for part in collector.parts if not part.whole]
     own = [part for part in parts if mine and part.kind in ("plain", "single") and not part.everybody]
-    rows = _one_length(declaration, own)
-    rows = _one_length(declaration, [part for part in parts if part not in own]) or rows
+    rows = _one_length(declaration, [part for part in parts if part not in own])
+    if rows is None:
+        rows = _one_length(declaration, own)
     for name, value in undeclared:
         _refuse_undeclared(declaration, name, value, rows, first=name == _first(bound.signature))
     return Prepared(bound.args, bound.kwargs, tuple(collector.parts), rows)
@@ -156,7 +161,7 @@ class _Collector:
             return True, self._rows(rows, path, refuse=True) if cuts else rows
         if isinstance(node, Zipped):
             node = Zipped([part.gather() if self._foreign(part) else part for part in node.parts])
-        if isinstance(node, (Sharded, Zipped)):
+        if is_handle(node):
             kind = "handle" if isinstance(node, Sharded) else "zip"
             return True, self._part(trees.path_text(path), kind, node, len(node), whole=not cuts)
         return False, None
@@ -179,13 +184,16 @@ class _Collector:
 
     def _rows(self, value: Any, path: trees.Path, *, refuse: bool, everybody: bool = False) -> Any:
         name = trees.path_text(path)
-        if isinstance(value, (Sharded, Zipped)):
+        if is_handle(value):
             return self._leaf(value, path)[1]
-        if isinstance(value, (list, tuple)) and value and all(isinstance(item, (Sharded, Zipped)) for item in value):
-            if len(value) == 1:
-                return self._leaf(value[0], path)[1]
+        handles = _listed(value)
+        if handles:
+            return self._leaf(joined(handles), path)[1]
+        if isinstance(value, (list, tuple)) and not _HANDLES.isdisjoint(map(type, value)):
+            others = sum(not is_handle(item) for item in value)
             raise PlanError(
-                f"{self.declaration.name}: {name} is a list of {len(value)} handles; hand over one, or zip them",
+                f"{self.declaration.name}: {name} is a list of {len(value) - others} handles and {others} other items; "
+                "a list of handles alone is their rows, one handle after another, and gather() makes rows of a handle",
                 argument=name,
             )
         rows = count(value)
@@ -205,6 +213,19 @@ class _Collector:
     ) -> Slot:
         self.parts.append(Part(name, kind, value, rows, whole, everybody))
         return Slot(len(self.parts) - 1)
+
+
+def _listed(value: Any) -> list[Any]:
+    """The handles of a list that holds nothing else, those of lists inside it included; else an empty list."""
+    if not isinstance(value, (list, tuple)):
+        return []
+    found: list[Any] = []
+    for item in value:
+        inner = [item] if is_handle(item) else _listed(item)
+        if not inner:
+            return []
+        found += inner
+    return found
 
 
 def _named(bound: inspect.BoundArguments) -> Iterator[tuple[str, Any, Any, Any]]:
@@ -250,7 +271,7 @@ def _refuse_undeclared(declaration: Declaration, name: str, value: Any, rows: in
             "call has no others: declare it in rows=, or wrap it in Rows or Same",
             argument=name,
         )
-    if rows is None or rows < 2 or isinstance(value, (Sharded, Zipped)):
+    if rows is None or rows < 2 or is_handle(value):
         return
     if count(value) == rows and not any(
         isinstance(item, (Sharded, Zipped, Rows, Same, Global)) for _, item in trees.children(value)

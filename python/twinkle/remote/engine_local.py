@@ -8,6 +8,7 @@ hands.
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import PlanError, RemoteCallError
@@ -17,8 +18,8 @@ from twinkle.remote import rows as row_tools
 from twinkle.remote.arguments import Part, Prepared, filled, prepare
 from twinkle.remote.counting import traffic
 from twinkle.remote.exchange import Exchange, exchange
-from twinkle.remote.handle import Sharded, Store
-from twinkle.remote.handover import hand_over
+from twinkle.remote.handle import Piece, Sharded, Store, replaced
+from twinkle.remote.handover import Cuts, hand_over
 from twinkle.remote.masking import masked
 from twinkle.remote.results import Leaf, combined, unmarked
 from twinkle.remote.split import alike, end_to_end, layout_of
@@ -196,24 +197,30 @@ class _Call:
         handle: Sharded = part.value
         if layout is None:
             return handle.gather()
-        keeper: Keeper = handle._store.keeper
-        if self.peers is None or keeper.peers is None:
+        stores = list(dict.fromkeys(piece.store for piece in handle.pieces))
+        if self.peers is None or any(store.keeper.peers is None for store in stores):
             return layout.take(handle.gather(), self.shard or 0)
-        over = hand_over(handle.layout, layout, [len(self.placement.members(d)) for d in range(layout.shards)])
+        pads = hand_over(handle.layout, layout).pads
         import numpy
 
         moves = numpy.concatenate([handle.layout.reshard(layout), handle.layout.pad_moves(layout)])
-        places = {rank: worker for worker, rank in enumerate(keeper.ranks)}
-        same = [places.get(rank, -1) for rank in self.ranks]
-        routed = route(moves, keeper.placement, self.placement, same).tolist()
         outgoing: list[list[Any]] = [[] for _ in range(self.peers.size)]
         me = self.component.rank
-        for worker, start, to, at, length in routed:
-            if keeper.ranks[worker] == me:
-                leaves = handle._store.holders[keeper.shard_of[worker]][0][1]
-                piece = row_tools.take(leaves[handle._leaf], [(start, start + length)])
-                # A pad may be several rows in one move; each is a piece of its own.
-                outgoing[self.ranks[to]] += _singles(at, piece, int(layout.real_sizes[self.shard_of[to]]))
+        for store, leaf in dict.fromkeys((piece.store, piece.leaf) for piece in handle.pieces):
+            keeper: Keeper = store.keeper
+            places = {rank: worker for worker, rank in enumerate(keeper.ranks)}
+            same = [places.get(rank, -1) for rank in self.ranks]
+            shards = [piece.shard if (piece.store, piece.leaf) == (store, leaf) else -1 for piece in handle.pieces]
+            own = moves.copy()
+            own[:, 0] = numpy.array(shards)[moves[:, 0]]
+            for worker, start, to, at, length in route(
+                own[own[:, 0] >= 0], keeper.placement, self.placement, same
+            ).tolist():
+                if keeper.ranks[worker] == me:
+                    leaves = store.holders[keeper.shard_of[worker]][0][1]
+                    rows = row_tools.take(leaves[leaf], [(start, start + length)])
+                    # A pad may be several rows in one move; each is a piece of its own.
+                    outgoing[self.ranks[to]] += _singles(at, rows, int(layout.real_sizes[self.shard_of[to]]))
         empty = self._empty(handle)
         incoming = self.peers.swapped([(pieces, empty) for pieces in outgoing])
         if self.shard is None:
@@ -222,7 +229,7 @@ class _Call:
         traffic.moved_rows += sum(row_tools.count(piece) or 0 for _, piece in pieces)
         if not pieces:
             return next(one for _, one in incoming if one is not None)
-        return self._joined(part.name, pieces, over.pads[self.shard], int(layout.real_sizes[self.shard]))
+        return self._joined(part.name, pieces, pads[self.shard], int(layout.real_sizes[self.shard]))
 
     def _joined(self, name: str, pieces: list[tuple[int, Any]], pads: list[Any], real: int) -> Any:
         """The rows and pads of this shard out of the pieces that arrived, each with the local row it begins at."""
@@ -237,8 +244,11 @@ class _Call:
 
     @staticmethod
     def _empty(handle: Sharded) -> Any:
-        held = [those[0][1] for those in handle._store.holders if those and those[0][1] is not None]
-        return row_tools.take(held[0][handle._leaf], [(0, 0)]) if held else None
+        for store, shard, leaf in handle.pieces:
+            leaves = store.holders[shard][0][1]
+            if leaves is not None:
+                return row_tools.take(leaves[leaf], [(0, 0)])
+        return None
 
     # Results on their way back.
 
@@ -288,7 +298,9 @@ class _Call:
         holders = tuple(((None, leaves if shard == self.shard else None),) for shard in range(made.shards))
         lengths = tuple(tuple(reply.lengths[at] for reply in bare) for at in range(len(bare[0].counts)))
         keeper = Keeper(self.peers, self.placement, self.ranks)
-        handle = Sharded(made, Store(keeper, holders, 0, lengths), leaf.index, leaf.name, self.declaration.pad_values)
+        kinds = next((reply.kinds for reply in bare if any(reply.counts)), bare[0].kinds)
+        pieces = Store(keeper, holders, 0, lengths, kinds).pieces(leaf.index)
+        handle = Sharded(made, pieces, leaf.name, self.declaration.pad_values)
         lazy = self.declaration.lazy_collect
         keep = not self.declaration.sync and (self.component.lazy if lazy is None else lazy)
         return handle if keep else handle.gather()
@@ -336,37 +348,33 @@ class Keeper:
         self.peers, self.placement, self.ranks = peers, placement, ranks
         self.shard_of = placement.shard_of_worker.tolist()
 
-    def read(
-        self, store: Store, leaf: int, wanted: dict[int, list[tuple[int, int]]], timeout: float | None = None
-    ) -> dict[int, list[Any]]:
-        """The named cuts of the named shards; under a launcher every rank asks for the same."""
-        if self.peers is None:
-            return {shard: self._cut(store, shard, leaf, cuts) for shard, cuts in wanted.items()}
-        me = self.peers.rank
-        mine = {}
-        for shard, cuts in wanted.items():
-            if self.ranks[self.placement.holders(shard).tolist()[0]] == me:
-                mine[shard] = self._cut(store, shard, leaf, cuts)
-        found: dict[int, list[Any]] = {}
-        for one in self.peers.gathered(mine):
-            found |= one
+    @staticmethod
+    def read(asked: Sequence[tuple[Piece, Cuts]], timeout: float | None = None) -> list[Any]:
+        """Rows of some pieces, of one call or of several; under a launcher every rank asks for the same."""
+        found: list[Any] = [None] * len(asked)
+        mine: dict[int, Any] = {}
+        peers: Exchange | None = None
+        for at, (piece, cuts) in enumerate(asked):
+            keeper, leaves = piece.store.keeper, piece.store.holders[piece.shard][0][1]
+            peers = peers or keeper.peers
+            if keeper.peers is None:
+                found[at] = row_tools.take(leaves[piece.leaf], cuts)
+            elif keeper.ranks[keeper.placement.holders(piece.shard).tolist()[0]] == keeper.peers.rank:
+                mine[at] = row_tools.take(leaves[piece.leaf], cuts)
+        for one in [] if peers is None else peers.gathered(mine):
+            for at, rows in one.items():
+                found[at] = rows
         return found
 
-    def mapped(self, store: Store, leaf: int, function: Any, timeout: float | None = None) -> Store:
-        """Applies a function to every row this rank has."""
-        holders = []
-        known: list[list[int] | None] = []
-        for those in store.holders:
-            leaves = those[0][1]
-            made = None if leaves is None else [[function(row) for row in leaves[leaf]]]
-            holders.append(((None, made),))
-            known.append(None)
-        return Store(self, tuple(holders), 0, (tuple(known),))
-
     @staticmethod
-    def _cut(store: Store, shard: int, leaf: int, cuts: list[tuple[int, int]]) -> list[Any]:
-        leaves = store.holders[shard][0][1]
-        return [row_tools.take(leaves[leaf], [cut]) for cut in cuts]
+    def mapped(asked: Sequence[tuple[Piece, Cuts]], function: Any, timeout: float | None = None) -> list[Piece]:
+        """Applies a function to those of these rows that this rank has."""
+        holders: list[tuple[Any, ...]] = []
+        for piece, cuts in asked:
+            leaves = piece.store.holders[piece.shard][0][1]
+            made = None if leaves is None else [[function(row) for row in row_tools.take(leaves[piece.leaf], cuts)]]
+            holders.append(((None, made),))
+        return replaced([piece for piece, _ in asked], holders, [None] * len(asked))
 
 
 def local_handle(rows: Any, layout: Layout, mesh: DeviceMesh) -> Sharded:
@@ -380,7 +388,7 @@ def local_handle(rows: Any, layout: Layout, mesh: DeviceMesh) -> Sharded:
     shard = None if position is None else int(placement.shard_of_worker[position])
     keeper = Keeper(exchange(), placement, [mesh.rank_at(place) for place in range(mesh.world_size)])
     holders = tuple(((None, [rows] if at == shard else None),) for at in range(layout.shards))
-    return Sharded(layout, Store(keeper, holders, 0))
+    return Sharded(layout, Store(keeper, holders, 0).pieces())
 
 
 def _singles(at: int, piece: Any, real: int) -> list[tuple[int, Any]]:
@@ -392,7 +400,7 @@ def _singles(at: int, piece: Any, real: int) -> list[tuple[int, Any]]:
 
 def _bare(reply: Reply) -> Reply:
     """A reply without its rows."""
-    return Reply(reply.rest, reply.names, reply.counts, reply.lengths, None, None, 0)
+    return replace(reply, rows=None, digest=None, received=0)
 
 
 def _inner(part: Part, value: Any) -> Part:

@@ -19,10 +19,9 @@ from twinkle.remote import rows as row_tools
 from twinkle.remote.arguments import Part, Prepared, prepare
 from twinkle.remote.counting import traffic
 from twinkle.remote.handle import Sharded, Store, Zipped
-from twinkle.remote.handover import hand_over
 from twinkle.remote.pickling import packed
 from twinkle.remote.results import Leaf, combined
-from twinkle.remote.sources import Keeper, Plan, Sources
+from twinkle.remote.sources import Keeper, Plan, Sources, cut_at_source
 from twinkle.remote.split import alike, end_to_end, layout_of
 from twinkle.remote.waiting import Deadline, Told, results_of
 from twinkle.remote.worker import Fill, Reply, Request
@@ -193,6 +192,9 @@ class _Call:
         whole = self._whole_plans()
         told = self.component.told(self.declaration, self.target, self.layout)
         plans = self._plans()
+        workers, shard_of = self.target.workers, self.target.shard_of
+        readers = [(plan, w, shard_of[w]) for plan in plans.values() for w in workers if self._gets_rows(w)]
+        cut_at_source(self, readers + [(plan, w, 0) for plan in whole.values() for w in workers])
         references = []
         layout = None if self.layout is None else pickle.dumps(self.layout)
         identity = 0 if self.layout is None else self.layout.id % 2**64
@@ -253,8 +255,7 @@ class _Call:
         plans: dict[int, Plan] = {}
         for handle in _handles(self.prepared.cut):
             if self.layout is not None and id(handle) not in plans:
-                counts = [len(members) for members in self.target.members]
-                plans[id(handle)] = Plan(self, handle, hand_over(handle.layout, self.layout, counts), self.layout)
+                plans[id(handle)] = Plan(self, handle, self.layout)
         return plans
 
     def _whole_plans(self) -> dict[int, Plan]:
@@ -262,9 +263,7 @@ class _Call:
         plans: dict[int, Plan] = {}
         for prepared in self.prepared_each:
             for handle in _handles([part for part in prepared.parts if part.whole]):
-                everything = Layout.even(len(handle), 1)
-                over = hand_over(handle.layout, everything, [len(self.target.workers)])
-                plans.setdefault(id(handle), Plan(self, handle, over, everything))
+                plans.setdefault(id(handle), Plan(self, handle, Layout.even(len(handle), 1)))
         return plans
 
     def _fill(  # noqa: PLR0917 - one slot, spelled out
@@ -277,7 +276,7 @@ class _Call:
         whole: dict[int, Plan],
         sources: Sources,
     ) -> Fill:
-        if not part.whole and self.declaration.fan_out == "lead" and worker != min(self.target.members[shard]):
+        if not part.whole and not self._gets_rows(worker):
             return Fill(part.name, absent=True)
         if part.kind == "zip":
             inner = [_inner(part, value) for value in part.value.parts]
@@ -287,6 +286,10 @@ class _Call:
             plan = (whole if part.whole else plans)[id(part.value)]
             return plan.fill(part.name, worker, 0 if part.whole else shard, sources)
         return Fill(part.name, plain=self.columns[id(part.value)])
+
+    def _gets_rows(self, worker: int) -> bool:
+        members = self.target.members[self.target.shard_of[worker]]
+        return self.declaration.fan_out != "lead" or worker == min(members)
 
     @cached_property
     def columns(self) -> dict[int, int]:
@@ -327,15 +330,17 @@ class _Call:
             pieces = [row_tools.take(parts[s], [(at, at + size)]) for s, at, _, size in layout.copies().tolist()]
             pad_values = self.declaration.pad_values
             return row_tools.join(pieces or [row_tools.take(parts[0], [(0, 0)])], pad_values, leaf.name)
-        return Sharded(layout, self._store(replies, found), leaf.index, leaf.name, self.declaration.pad_values)
+        stored = self._store(replies, found).pieces(leaf.index)
+        return Sharded(layout, stored, leaf.name, self.declaration.pad_values)
 
     def _store(self, replies: dict[int, Reply], found: Sequence[int]) -> Store:
         reply = replies[found[0]]
+        kinds = next((replies[w].kinds for w in found if any(replies[w].counts)), reply.kinds)
         if self._kept is None and reply.layout is not None:
             # One worker has cut the rows for whom they are made.
             cut = tuple(((found[0], reference),) for reference in reply.rows)
             keeper = Keeper(self.component, None, tuple(range(reply.layout.shards)))
-            self._kept = Store(keeper, cut, reply.layout.id % 2**64)
+            self._kept = Store(keeper, cut, reply.layout.id % 2**64, kinds=kinds)
         if self._kept is None:
             holders = []
             for worker in found:
@@ -347,7 +352,7 @@ class _Call:
             identity = 0 if self.layout is None else self.layout.id % 2**64
             stored_shards = tuple(self.target.shard_of[worker] for worker in found)
             keeper = Keeper(self.component, self.target.placement, stored_shards)
-            self._kept = Store(keeper, tuple(holders), identity, lengths)
+            self._kept = Store(keeper, tuple(holders), identity, lengths, kinds)
         return self._kept
 
     _kept: Store | None = None

@@ -1,23 +1,28 @@
 """Handles: rows that stay where they were made until somebody asks for them.
 
-A `Sharded` is a sequence of rows: it has a length, and `select`, `repeat`, `expand`, `minibatch` and `zip` renumber
-its rows without moving any. Passed to another component, in whatever depth of an argument, its rows go from shard to
-shard. Only iterating, indexing by a number and `gather()` pull rows into this process.
+A `Sharded` is a sequence of rows: it has a length, and `select`, `repeat`, `expand`, `minibatch`, `concat` and `zip`
+renumber its rows without moving any. Passed to another component, in whatever depth of an argument, its rows go from
+shard to shard. Only iterating, indexing by a number and `gather()` pull rows into this process.
+
+A handle is one layout over pieces that some calls have stored, of one call or of several: `concat` puts the pieces of
+all its parts under one layout, so that whatever holds for the rows of one call holds for those of many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from twinkle.errors import PlanError, TwinkleError
 from twinkle.remote import rows as row_tools
+from twinkle.remote.split import side_by_side
 
 if TYPE_CHECKING:
     from twinkle.plan import Layout
+    from twinkle.remote.handover import Cuts, Read
 
-__all__ = ["Sharded", "Store", "Zipped"]
+__all__ = ["Piece", "Sharded", "Store", "Zipped", "is_handle", "replaced"]
 
 #: How many rows iterating pulls at once.
 _PULLED_ROWS = 256
@@ -27,9 +32,9 @@ _PULLED_ROWS = 256
 class Store:
     """One stored piece per shard, where a call left them.
 
-    `keeper` reads them: `read(store, shard, leaf, cuts)` and `mapped(store, leaf, function)`. `holders[shard]` lists
-    who has the piece, as the keeper understands it, and `identity` is the fingerprint of the layout the pieces were
-    made for.
+    `keeper` reads them: `read([(piece, cuts), ...], timeout)` and `mapped([(piece, cuts), ...], function, timeout)`,
+    which makes pieces of the named rows. `holders[shard]` lists who has the piece, as the keeper understands it, and
+    `identity` is the fingerprint of the layout that the pieces were made for.
     """
 
     keeper: Any
@@ -37,6 +42,49 @@ class Store:
     identity: int
     #: Per leaf and shard, how long each stored row is, where rows have a length.
     lengths: tuple[tuple[list[int] | None, ...], ...] = ()
+    #: Per leaf, what its rows are, as `rows.kind` says; empty where nobody has looked.
+    kinds: tuple[str, ...] = ()
+
+    def pieces(self, leaf: int = 0) -> tuple[Piece, ...]:
+        """The pieces of one leaf, in shard order."""
+        return tuple(Piece(self, shard, leaf) for shard in range(len(self.holders)))
+
+
+class Piece(NamedTuple):
+    """One stored piece: what one leaf of a result has in one shard."""
+
+    store: Store
+    shard: int
+    leaf: int
+
+    @property
+    def lengths(self) -> list[int] | None:
+        """How long each stored row is, where that is known."""
+        return self.store.lengths[self.leaf][self.shard] if self.store.lengths else None
+
+    @property
+    def kind(self) -> str | None:
+        """What the rows are, where that is known."""
+        return self.store.kinds[self.leaf] if self.store.kinds else None
+
+
+def replaced(
+    pieces: Sequence[Piece], holders: Sequence[tuple[Any, ...]], lengths: Sequence[list[int] | None]
+) -> list[Piece]:
+    """Lists of rows in the place of these pieces: who holds each, and how long its rows are."""
+    made: list[Any] = [None] * len(pieces)
+    by_leaf: dict[tuple[Store, int], list[int]] = {}
+    for at, (store, _, leaf) in enumerate(pieces):
+        by_leaf.setdefault((store, leaf), []).append(at)
+    for (store, _), places in by_leaf.items():
+        held: list[tuple[Any, ...]] = [()] * len(store.holders)
+        known: list[list[int] | None] = [None] * len(store.holders)
+        for at in places:
+            held[pieces[at].shard], known[pieces[at].shard] = holders[at], lengths[at]
+        one = Store(store.keeper, tuple(held), store.identity, (tuple(known),), ("list",))
+        for at in places:
+            made[at] = Piece(one, pieces[at].shard, 0)
+    return made
 
 
 class _RowsBase(Sequence[Any]):
@@ -77,6 +125,17 @@ class _RowsBase(Sequence[Any]):
             raise PlanError(f"{len(counts)} counts for {len(self)} rows", counts=len(counts), rows=len(self))
         return self.select([row for row, count in enumerate(counts) for _ in range(count)])
 
+    def concat(self, *others: Any) -> Any:
+        """These rows, then those of the other handles, in order, as one handle. Nothing is moved.
+
+        The parts may come from other components, groups and layouts, and may be joined themselves; a part without rows
+        counts for nothing. Refused where the rows are of different types, dtypes or numbers of dimensions; rows that
+        differ in width are widened where they meet, as the first part's method declares.
+        """
+        from twinkle.remote.joining import joined
+
+        return joined([self, *others])
+
     def zip(self, *others: Any) -> Zipped:
         """Rows that are tuples, one part of each: other handles, or lists of as many rows. Nothing is moved."""
         return Zipped((self, *others))
@@ -98,20 +157,29 @@ class Sharded(_RowsBase):
     `len(handle)`, `handle[3]` and `for row in handle` work; a slice of it is a handle again.
     """
 
-    __slots__ = ("_leaf", "_name", "_pad_values", "_store", "layout")
+    __slots__ = ("_pieces", "layout", "name", "pad_values")
 
-    def __init__(self, layout: Layout, store: Store, leaf: int = 0, name: str = "rows", pad_values: Any = None) -> None:
-        #: Which rows sit in which shard.
+    def __init__(
+        self, layout: Layout, pieces: Sequence[Piece], name: str = "rows", pad_values: Mapping[str, Any] | None = None
+    ) -> None:
+        #: Which rows sit in which piece.
         self.layout = layout
-        self._store, self._leaf, self._name, self._pad_values = store, leaf, name, pad_values
+        #: What the rows are called, and what widens short ones by column.
+        self.name, self.pad_values = name, pad_values
+        self._pieces = tuple(pieces)
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The stored piece of every shard of the layout."""
+        return self._pieces
 
     @property
     def keeper(self) -> Any:
         """What reads the rows where they are."""
-        return self._store.keeper
+        return self._pieces[0].store.keeper
 
     def _viewed(self, layout: Layout) -> Sharded:
-        return Sharded(layout, self._store, self._leaf, self._name, self._pad_values)
+        return Sharded(layout, self._pieces, self.name, self.pad_values)
 
     def __len__(self) -> int:
         return self.layout.n
@@ -140,47 +208,63 @@ class Sharded(_RowsBase):
     @property
     def local(self) -> Any:
         """The stored rows that this very process holds, pads included; None where it holds none, as on a driver."""
-        held = [those[0][1] for those in self._store.holders if those and isinstance(those[0][1], list)]
-        return held[0][self._leaf] if held else None
+        held = []
+        for store, shard, leaf in self._pieces:
+            those = store.holders[shard]
+            if those and isinstance(those[0][1], list):
+                held.append(those[0][1][leaf])
+        return row_tools.join(held, self.pad_values, self.name) if held else None
 
     @property
     def lengths(self) -> list[int] | None:
         """How long each row is (its `input_ids`, its items), without pulling any; None where rows have no length."""
-        stored = self._store.lengths[self._leaf] if self._store.lengths else ()
-        if not stored or any(known is None for known in stored):
-            return None
+        stored = [piece.lengths for piece in self._pieces]
         found: list[int] = []
         for shard, local, _, length in self.layout.copies().tolist():
-            found += stored[shard][local : local + length]
+            known = stored[shard]
+            if known is None:
+                return None
+            found += known[local : local + length]
         return found
 
     def map(self, function: Callable[[Any], Any], *, timeout: float | None = None) -> Sharded:
-        """`function` of every row, run where the rows are; the results stay there. `timeout` is as of `gather`."""
-        store = self._store.keeper.mapped(self._store, self._leaf, function, timeout)
-        return Sharded(self.layout, store, 0, self._name, self._pad_values)
+        """`function` of every row, run where the rows are, once for each however often it comes; results stay there.
+
+        `timeout` is as of `gather`.
+        """
+        bundles, reads = self._needed()
+        mapped = self.keeper.mapped([(self._pieces[at], cuts) for at, cuts in bundles.items()], function, timeout)
+        sizes = [sum(stop - start for start, stop in cuts) for cuts in bundles.values()]
+        numbers = {at: number for number, at in enumerate(bundles)}
+        layout = side_by_side(sizes, [(numbers[at], start, stop) for at, start, stop in reads])
+        return Sharded(layout, mapped, self.name, self.pad_values)
 
     def gather(self, *, timeout: float | None = None) -> Any:
-        """All rows in order, pulled into this process, in the type the workers returned.
+        """All rows in order, pulled into this process, in the type the workers returned; each is pulled once.
 
         A worker hands its rows out between two calls. `timeout` is how many seconds workers on Ray may take, all
         together; None waits for as long as they live.
         """
-        copies = self.layout.copies().tolist()
-        wanted: dict[int, list[tuple[int, int]]] = {}
-        for shard, local, _, length in copies:
-            wanted.setdefault(shard, []).append((local, local + length))
-        wanted = wanted or {0: [(0, 0)]}
-        found = self._store.keeper.read(self._store, self._leaf, wanted, timeout)
-        parts: dict[int, Iterator[Any]] = {shard: iter(pieces) for shard, pieces in found.items()}
-        pieces = [next(parts[shard]) for shard, *_ in copies] or [next(parts[0])]
-        return row_tools.join(pieces, self._pad_values, self._name)
+        bundles, reads = self._needed()
+        asked = [(self._pieces[at], cuts) for at, cuts in bundles.items()]
+        found = dict(zip(bundles, self.keeper.read(asked, timeout), strict=True))
+        pieces = [row_tools.take(found[at], [(start, stop)]) for at, start, stop in reads]
+        return row_tools.join(pieces, self.pad_values, self.name)
+
+    def _needed(self) -> tuple[dict[int, Cuts], list[Read]]:
+        """Per piece the rows that are read, and all rows in order as reads of these."""
+        from twinkle.plan import Layout
+        from twinkle.remote.handover import hand_over
+
+        over = hand_over(self.layout, Layout.even(len(self), 1))
+        return over.bundles[0], over.reads[0]
 
     def __iter__(self) -> Iterator[Any]:
         for start in range(0, len(self), _PULLED_ROWS):
             yield from self._viewed(self.layout.slice(start, min(start + _PULLED_ROWS, len(self)))).gather()
 
     def __repr__(self) -> str:
-        return f"<Sharded {self._name}: {len(self)} rows over {self.layout.shards} shards>"
+        return f"<Sharded {self.name}: {len(self)} rows over {self.layout.shards} shards>"
 
 
 class Zipped(_RowsBase):
@@ -222,6 +306,6 @@ class Zipped(_RowsBase):
         return f"<Zipped: {len(self)} rows of {len(self.parts)} parts>"
 
 
-def with_lengths(store: Store, lengths: tuple[tuple[list[int] | None, ...], ...]) -> Store:
-    """The same pieces, with what is known about the length of their rows."""
-    return replace(store, lengths=lengths)
+def is_handle(value: object) -> bool:
+    """Whether a value is a handle, or a zip of some."""
+    return isinstance(value, (Sharded, Zipped))

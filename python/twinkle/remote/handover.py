@@ -1,58 +1,102 @@
-"""Hand-over: how the rows of a handle become the shards of the next call, as reads of stored pieces."""
+"""Hand-over: how the rows of a handle become the shards of the next call, as bundles of stored pieces."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from twinkle.plan import Layout
 
-__all__ = ["HandOver", "Read", "hand_over"]
+__all__ = ["Cuts", "HandOver", "Read", "hand_over"]
 
-#: A stored shard and the rows of its piece from start up to stop, exclusive.
+#: A piece, and its rows from start up to stop, exclusive.
 Read = tuple[int, int, int]
-#: How many rows may be fetched for each one needed before producers cut their pieces themselves.
-_WASTE = 1.5
+#: Rows of one piece, as ascending (start, stop) that neither meet nor overlap.
+Cuts = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
 class HandOver:
-    """For each target shard, what to read in order, and what its pads are: a local row, or a read of their own."""
+    """What each target shard fetches, and how it puts that together.
 
+    `bundles[shard]` says per stored piece which of its rows are fetched, each once however often it is asked for. The
+    reads and the reads among the pads count rows of these bundles; a pad that is a number repeats a local row.
+    """
+
+    bundles: list[dict[int, Cuts]]
     reads: list[list[Read]]
     pads: list[list[int | Read]]
-    #: Whether the producers cut, because whole pieces would carry too many rows that nobody needs.
-    cut_at_source: bool
-    #: How many rows all target workers fetch.
-    fetched: int
+
+    def rows(self, shard: int) -> int:
+        """How many rows one target shard fetches."""
+        return sum(stop - start for cuts in self.bundles[shard].values() for start, stop in cuts)
 
 
-def hand_over(source: Layout, target: Layout, members: Sequence[int]) -> HandOver:
-    """Plans the reads that turn the pieces of one layout into the shards of another.
+def hand_over(source: Layout, target: Layout) -> HandOver:
+    """Plans the reads that turn the pieces of one layout into the shards of another; no row is fetched in vain.
 
-    `members[shard]` is how many workers get each target shard. Whole pieces are passed on where at most half as many
-    rows again are fetched as are needed; else the producers cut.
+    A shard without rows fetches an empty bundle of the first piece, which has the type of its rows.
     """
     import numpy
 
-    moves, stored, counts = source.reshard(target), source.stored_sizes, numpy.asarray(members)
-    shard, start, to, _, length = moves.T
-    listed = list(zip(shard.tolist(), start.tolist(), (start + length).tolist(), strict=True))
+    shard, start, to, _, length = source.reshard(target).T
+    pieces, starts, stops = shard.tolist(), start.tolist(), (start + length).tolist()
     borders = numpy.searchsorted(to, numpy.arange(target.shards + 1)).tolist()
-    reads: list[list[Read]] = [listed[at:end] for at, end in pairwise(borders)]
-    pads = _pads(source, target)
-    fetched = [(at, pad[0]) for at, those in enumerate(pads) for pad in those if isinstance(pad, tuple)]
-    pieces = numpy.array([at * source.shards + piece for at, piece in fetched], dtype=numpy.int64)
-    touched = numpy.unique(numpy.concatenate([to * source.shards + shard, pieces]))
-    at, piece = numpy.divmod(touched, max(source.shards, 1))
-    whole = int((counts[at] * stored[piece]).sum())
-    needed = int((counts[to] * length).sum()) + sum(members[at] for at, _ in fetched)
-    cut = whole > _WASTE * needed
-    return HandOver(reads, pads, cut, needed if cut else whole)
+    over = HandOver([], [], _pads(source, target))
+    # Where every piece is read once, as between shards of neighbours, a read begins where its bundle does.
+    bundled = list(zip(pieces, zip(zip(starts, stops, strict=True)), strict=True))
+    inside = list(zip(pieces, [0] * len(pieces), length.tolist(), strict=True))
+    for at, (first, last) in enumerate(pairwise(borders)):
+        bundles: dict[int, Cuts] = dict(bundled[first:last])
+        reads: list[Read] = inside[first:last]
+        pads = over.pads[at]
+        if pads or not 0 < len(bundles) == len(reads):
+            reads = list(zip(pieces[first:last], starts[first:last], stops[first:last], strict=True))
+            wanted = reads + [pad for pad in pads if isinstance(pad, tuple)]
+            if not wanted:
+                reads = wanted = [(0, 0, 0)]
+            bundles = _bundled(wanted)
+            place = _Positions(bundles)
+            reads = [place(read) for read in reads]
+            over.pads[at] = [pad if isinstance(pad, int) else place(pad) for pad in pads]
+        over.bundles.append(bundles)
+        over.reads.append(reads)
+    return over
+
+
+def _bundled(reads: Iterable[Read]) -> dict[int, Cuts]:
+    """Per piece, the rows that any of the reads needs."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for piece, start, stop in sorted(set(reads)):
+        cuts = found.setdefault(piece, [])
+        if cuts and start <= cuts[-1][1]:
+            cuts[-1] = (cuts[-1][0], max(cuts[-1][1], stop))
+        else:
+            cuts.append((start, stop))
+    return {piece: tuple(cuts) for piece, cuts in found.items()}
+
+
+class _Positions:
+    """Where the rows of a read are in the bundle that holds them."""
+
+    def __init__(self, bundles: dict[int, Cuts]) -> None:
+        self.starts = {piece: [start for start, _ in cuts] for piece, cuts in bundles.items()}
+        self.places = {
+            piece: list(accumulate((stop - start for start, stop in cuts), initial=0))
+            for piece, cuts in bundles.items()
+        }
+
+    def __call__(self, read: Read) -> Read:
+        """The same rows, counted in the bundle."""
+        piece, start, stop = read
+        at = bisect_right(self.starts[piece], start) - 1
+        first = self.places[piece][at] + start - self.starts[piece][at]
+        return piece, first, first + stop - start
 
 
 def _pads(source: Layout, target: Layout) -> list[list[int | Read]]:

@@ -13,7 +13,7 @@ from typing import Any
 from twinkle._batch import cut
 from twinkle.errors import PlanError
 
-__all__ = ["count", "is_single", "join", "lengths", "take"]
+__all__ = ["count", "is_single", "join", "kind", "lengths", "take"]
 
 #: Mappings with one of these keys are one row, not columns, unless the caller marks them as `Rows`.
 _SINGLE_KEYS = ("messages", "input_ids")
@@ -90,6 +90,13 @@ def lengths(value: Any) -> list[int] | None:
             return None
         found.append(size)
     return found
+
+
+def kind(value: Any) -> str:
+    """What rows are, in the words by which rows that can be joined are alike."""
+    if isinstance(value, range):
+        return "list"
+    return f"{_kind(value)} with {len(value.shape)} dimensions" if _is_array(value) else _kind(value)
 
 
 def _is_array(value: object) -> bool:

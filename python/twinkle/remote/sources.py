@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from twinkle.plan import route
 from twinkle.remote.counting import traffic
-from twinkle.remote.handle import Store
+from twinkle.remote.handle import Piece, Store, replaced
+from twinkle.remote.handover import Cuts, hand_over
 from twinkle.remote.pickling import packed
-from twinkle.remote.waiting import Deadline, Told, results_of
+from twinkle.remote.waiting import Deadline, results_of
 from twinkle.remote.worker import Fill
 
 if TYPE_CHECKING:
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
     from twinkle.plan import Layout, Placement
     from twinkle.remote.engine_ray import RayComponent
     from twinkle.remote.handle import Sharded
-    from twinkle.remote.handover import HandOver, Read
+    from twinkle.remote.handover import Read
 
-__all__ = ["Keeper", "Plan", "Sources"]
+__all__ = ["Keeper", "Plan", "Sources", "cut_at_source"]
 
 
 class Keeper:
@@ -28,41 +29,63 @@ class Keeper:
     def __init__(self, component: RayComponent, placement: Placement | None, shards: tuple[int, ...]) -> None:
         self.component, self.placement, self.shards = component, placement, shards
 
-    def read(
-        self, store: Store, leaf: int, wanted: dict[int, list[tuple[int, int]]], timeout: float | None = None
-    ) -> dict[int, list[Any]]:
-        """Pulls the named cuts of the named shards into this process."""
-        deadline = Deadline(timeout)
-        self.component.group.check_alive("reading rows")
-        asked = list(wanted)
-        references = []
-        for shard in asked:
-            worker, reference = store.holders[shard][0]
-            host = self.component.group.hosts[worker]
-            references.append(host.pieces.remote(reference, leaf, wanted[shard], put=False))
-        found = results_of(references, deadline, "reading rows", lambda at: self._told(store, asked[at]))
-        traffic.driver_rows += sum(stop - start for cuts in wanted.values() for start, stop in cuts)
-        return dict(zip(asked, found, strict=True))
+    @staticmethod
+    def read(asked: Sequence[tuple[Piece, Cuts]], timeout: float | None = None) -> list[Any]:
+        """Pulls rows of some pieces, of one call or of several, into this process."""
+        wanted = [(piece, piece.store.holders[piece.shard][0], cuts) for piece, cuts in asked]
+        found = _asked(wanted, Deadline(timeout), "reading rows", put=False)
+        traffic.driver_rows += sum(stop - start for _, cuts in asked for start, stop in cuts)
+        return found
 
-    def mapped(self, store: Store, leaf: int, function: Any, timeout: float | None = None) -> Store:
-        """Applies a function to every stored row, where it is."""
-        deadline = Deadline(timeout)
-        self.component.group.check_alive("map")
-        blob = packed(function)
-        calls = [(shard, *holder) for shard, holders in enumerate(store.holders) for holder in holders]
-        hosts = self.component.group.hosts
-        references = [hosts[worker].mapped.remote(reference, leaf, blob) for _, worker, reference in calls]
-        found = results_of(references, deadline, "map", lambda at: self._told(store, calls[at][0]))
-        holders: list[list[Any]] = [[] for _ in store.holders]
-        lengths: list[list[int] | None] = [None for _ in store.holders]
-        for (shard, worker, _), (references_made, known) in zip(calls, found, strict=True):
-            holders[shard].append((worker, references_made[0]))
-            lengths[shard] = known
-        return Store(self, tuple(map(tuple, holders)), store.identity, (tuple(lengths),))
+    @staticmethod
+    def mapped(asked: Sequence[tuple[Piece, Cuts]], function: Any, timeout: float | None = None) -> list[Piece]:
+        """Applies a function to rows of some pieces, where they are; what it made is stored there as new pieces."""
+        deadline, blob = Deadline(timeout), packed(function)
+        calls = [(piece, cuts, *holder) for piece, cuts in asked for holder in piece.store.holders[piece.shard]]
+        references = [
+            _host(piece, worker, "map").mapped.remote(reference, piece.leaf, cuts, blob)
+            for piece, cuts, worker, reference in calls
+        ]
+        found = results_of(references, deadline, "map", lambda at: _told(calls[at][0], calls[at][2]))
+        holders: dict[Piece, list[tuple[int, Any]]] = {}
+        lengths: dict[Piece, list[int] | None] = {}
+        for (piece, _, worker, _), ((reference,), known) in zip(calls, found, strict=True):
+            holders.setdefault(piece, []).append((worker, reference))
+            lengths[piece] = known
+        pieces = [piece for piece, _ in asked]
+        return replaced(pieces, [tuple(holders[piece]) for piece in pieces], [lengths[piece] for piece in pieces])
 
-    def _told(self, store: Store, shard: int) -> dict[str, Any]:
-        worker = store.holders[shard][0][0]
-        return {"worker": worker, "node": self.component.group.node_of(worker), "rows_text": f"shard {shard}"}
+
+def _host(piece: Piece, worker: int, method: str) -> Any:
+    group = piece.store.keeper.component.group
+    group.check_alive(method)
+    return group.hosts[worker]
+
+
+def _told(piece: Piece, worker: int) -> dict[str, Any]:
+    """What a failure says about who was asked for a piece."""
+    node = piece.store.keeper.component.group.node_of(worker)
+    return {"worker": worker, "node": node, "rows_text": f"shard {piece.shard}"}
+
+
+def _asked(
+    wanted: Sequence[tuple[Piece, tuple[int, Any], Cuts]], deadline: Deadline, method: str, *, put: bool
+) -> list[Any]:
+    """Has holders cut bundles of their pieces, all at once; one call for each piece of each holder."""
+    calls: dict[tuple[Piece, int], list[int]] = {}
+    for at, (piece, (worker, _), _) in enumerate(wanted):
+        calls.setdefault((piece, worker), []).append(at)
+    references: list[Any] = []
+    for (piece, worker), places in calls.items():
+        reference, bundles = wanted[places[0]][1][1], [wanted[at][2] for at in places]
+        references.append(_host(piece, worker, method).pieces.remote(reference, piece.leaf, bundles, put=put))
+    asked = list(calls)
+    found = results_of(references, deadline, method, lambda at: _told(*asked[at]))
+    made: list[Any] = [None] * len(wanted)
+    for places, values in zip(calls.values(), found, strict=True):
+        for at, value in zip(places, values, strict=True):
+            made[at] = value
+    return made
 
 
 class Sources:
@@ -84,72 +107,90 @@ class Sources:
 
 
 class Plan:
-    """The hand-over of one handle in one call."""
+    """The hand-over of one handle in one call.
 
-    def __init__(self, call: Any, handle: Sharded, over: HandOver, layout: Layout) -> None:
-        self.handle, self.over, self.store = handle, over, handle._store
-        self.keeper: Keeper = self.store.keeper
-        self.keeper.component.group.check_alive(call.declaration.name)
-        self.nearest = self._nearest(call, layout)
-        self.pieces: dict[Read, Any] = self._cut_at_source(call) if over.cut_at_source else {}
+    Every worker gets exactly the rows it needs: a piece that is needed whole as it is, of any other a bundle that the
+    nearest holder cuts.
+    """
+
+    def __init__(self, call: Any, handle: Sharded, layout: Layout) -> None:
+        self.handle, self.over = handle, hand_over(handle.layout, layout)
+        self.stored = handle.layout.stored_sizes.tolist()
+        self.nearest: dict[tuple[int, int], int] = {}
+        for store in dict.fromkeys(piece.store for piece in handle.pieces):
+            store.keeper.component.group.check_alive(call.declaration.name)
+            self._find_nearest(call, store, layout)
+        #: What has been cut, by piece, holder and cuts.
+        self.cut: dict[tuple[int, int, Cuts], Any] = {}
+
+    def wanted(self, worker: int, shard: int) -> list[tuple[int, int, Cuts]]:
+        """The bundles that have to be cut for one worker of a target shard: by piece, holder and cuts."""
+        bundles = self.over.bundles[shard].items()
+        return [(at, self.holder(at, worker)[0], cuts) for at, cuts in bundles if not self._is_whole(at, cuts)]
 
     def fill(self, name: str, worker: int, shard: int, sources: Sources) -> Fill:
         """How one worker puts its rows together."""
-        reads: Sequence[Read] = self.over.reads[shard]
-        pads = self.over.pads[shard]
-        if not reads and not any(isinstance(pad, tuple) for pad in pads):
-            # No rows, but of the right type: an empty piece.
-            reads = [(0, 0, 0)]
-        pieces = tuple(self._piece(read, worker, sources) for read in reads)
-        settled = tuple(pad if isinstance(pad, int) else self._piece(pad, worker, sources) for pad in pads)
-        return Fill(name, pieces=pieces, pads=settled)
+        origins: dict[int, tuple[int, int]] = {}
+        for at, cuts in self.over.bundles[shard].items():
+            piece, (holder, reference) = self.handle.pieces[at], self.holder(at, worker)
+            leaf = piece.leaf
+            if not self._is_whole(at, cuts):
+                reference, leaf = self.cut[at, holder, cuts], 0
+            expected = (piece.store.identity, piece.store.keeper.shards[piece.shard])
+            origins[at] = (sources.place(reference, expected), leaf)
 
-    def _piece(self, read: Read, worker: int, sources: Sources) -> tuple[int, int, tuple[int, int] | None]:
-        shard, start, stop = read
-        expected = (self.store.identity, self.keeper.shards[shard])
-        if read in self.pieces:
-            return sources.place(self.pieces[read], expected), 0, None
-        reference = self._holder(shard, worker)[1]
-        return sources.place(reference, expected), self.handle._leaf, (start, stop)
+        def located(read: Read) -> tuple[int, int, tuple[int, int]]:
+            at, start, stop = read
+            return *origins[at], (start, stop)
 
-    def _holder(self, shard: int, worker: int) -> tuple[int, Any]:
-        chosen = self.nearest.get((shard, worker))
-        those: Sequence[tuple[int, Any]] = self.store.holders[shard]
+        pieces = tuple(map(located, self.over.reads[shard]))
+        pads = tuple(pad if isinstance(pad, int) else located(pad) for pad in self.over.pads[shard])
+        return Fill(name, pieces=pieces, pads=pads)
+
+    def holder(self, at: int, worker: int) -> tuple[int, Any]:
+        """Who hands a piece to a worker: its number and its reference."""
+        piece = self.handle.pieces[at]
+        those: Sequence[tuple[int, Any]] = piece.store.holders[piece.shard]
+        chosen = self.nearest.get((at, worker))
         return next((holder for holder in those if holder[0] == chosen), those[0])
 
-    def _nearest(self, call: Any, layout: Layout) -> dict[tuple[int, int], int]:
-        """Where a shard has several holders, the one that each worker reads from."""
-        source, target = self.keeper.placement, call.target.placement
-        if source is None or target is None or all(len(those) == 1 for those in self.store.holders):
-            return {}
-        if layout.shards != target.shards or self.keeper.shards != tuple(range(source.shards)):
-            return {}
-        here, there = self.keeper.component, call.component
+    def _is_whole(self, at: int, cuts: Cuts) -> bool:
+        return cuts == ((0, self.stored[at]),)
+
+    def _find_nearest(self, call: Any, store: Store, layout: Layout) -> None:
+        """Where a shard of one store has several holders, the one that each worker reads from."""
+        import numpy
+
+        source, target = store.keeper.placement, call.target.placement
+        if source is None or target is None or all(len(those) == 1 for those in store.holders):
+            return
+        if layout.shards != target.shards:
+            return
+        here, there = store.keeper.component, call.component
         same = here.group is there.group
         processes = [worker if same and worker < source.workers else -1 for worker in range(target.workers)]
-        moves = self.handle.layout.reshard(layout)
-        shard_of = source.shard_of_worker.tolist()
         nodes = [[c.group.node_of(worker) for worker in range(p.workers)] for c, p in ((here, source), (there, target))]
-        routed = route(moves, source, target, processes, nodes[0], nodes[1]).tolist()
-        return {(shard_of[worker], to): worker for worker, _, to, _, _ in reversed(routed)}
+        moves = numpy.concatenate([self.handle.layout.reshard(layout), self.handle.layout.pad_moves(layout)])
+        shards = [store.keeper.shards[p.shard] if p.store is store else -1 for p in self.handle.pieces]
+        moves[:, 0] = numpy.array(shards)[moves[:, 0]]
+        routed = route(moves[moves[:, 0] >= 0], source, target, processes, nodes[0], nodes[1]).tolist()
+        shard_of = source.shard_of_worker.tolist()
+        chosen = {(shard_of[worker], to): worker for worker, _, to, _, _ in reversed(routed)}
+        for at, shard in enumerate(shards):
+            found = {(at, to): chosen[shard, to] for to in range(target.workers) if (shard, to) in chosen}
+            self.nearest |= found
 
-    def _cut_at_source(self, call: Any) -> dict[Read, Any]:
-        """Has the producers cut every piece that is needed, each once."""
-        wanted = {read for reads in self.over.reads for read in reads}
-        wanted |= {pad for pads in self.over.pads for pad in pads if isinstance(pad, tuple)}
-        by_shard: dict[int, list[Read]] = {}
-        for read in sorted(wanted):
-            by_shard.setdefault(read[0], []).append(read)
-        hosts = self.keeper.component.group.hosts
-        references = []
-        for shard, reads in by_shard.items():
-            worker, reference = self.store.holders[shard][0]
-            cuts = [(start, stop) for _, start, stop in reads]
-            references.append(hosts[worker].pieces.remote(reference, self.handle._leaf, cuts, put=True))
-        shards = list(by_shard)
-        told: Told = lambda at: self.keeper._told(self.store, shards[at])  # noqa: E731
-        found = results_of(references, call.deadline, f"cutting rows for {call.declaration.name}", told)
-        cut: dict[Read, Any] = {}
-        for reads, made in zip(by_shard.values(), found, strict=True):
-            cut |= dict(zip(reads, made, strict=True))
-        return cut
+
+def cut_at_source(call: Any, readers: Sequence[tuple[Plan, int, int]]) -> None:
+    """Has the holders cut what these readers need, each bundle once, and waits for all of them together.
+
+    A reader is a plan, a worker and its target shard. What comes back are references to objects of the holders: a cut
+    that were returned itself would travel through the driver's memory when it is small.
+    """
+    wanted: dict[tuple[Plan, tuple[int, int, Cuts]], tuple[Piece, tuple[int, Any], Cuts]] = {}
+    for plan, worker, shard in readers:
+        for key in plan.wanted(worker, shard):
+            wanted[plan, key] = (plan.handle.pieces[key[0]], plan.holder(key[0], worker), key[2])
+    found = _asked(list(wanted.values()), call.deadline, f"cutting rows for {call.declaration.name}", put=True)
+    for (plan, key), reference in zip(wanted, found, strict=True):
+        plan.cut[key] = reference

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from twinkle.mesh import DeviceMesh
     from twinkle.remote.signature import Declaration
 
-__all__ = ["alike", "end_to_end", "layout_of"]
+__all__ = ["alike", "end_to_end", "layout_of", "side_by_side"]
 
 
 def layout_of(declaration: Declaration, rows: int | None, shards: int) -> Layout | None:
@@ -54,6 +54,19 @@ def layout_of(declaration: Declaration, rows: int | None, shards: int) -> Layout
 def end_to_end(counts: Sequence[int]) -> Layout:
     """The layout of shards of these sizes whose rows follow one another in shard order."""
     return Layout.explicit([range(start, stop) for start, stop in pairwise(accumulate(counts, initial=0))])
+
+
+def side_by_side(sizes: Sequence[int], reads: Sequence[tuple[int, int, int]]) -> Layout:
+    """The layout of rows that are read, in this order, from pieces of these sizes: (piece, start, stop) each."""
+    import numpy
+
+    stored = end_to_end(sizes)
+    if not reads:
+        return stored.select(numpy.empty(0, numpy.int64))
+    piece, start, stop = numpy.array(reads, numpy.int64).T
+    first = numpy.cumsum([0, *sizes])[piece] + start
+    ends = numpy.cumsum(stop - start)
+    return stored.select(numpy.arange(ends[-1]) + numpy.repeat(first - (ends - (stop - start)), stop - start))
 
 
 def alike(mesh: DeviceMesh, members: Sequence[int], holders: Sequence[int], width: int) -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import PlanError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from twinkle.mesh import DeviceMesh
     from twinkle.plan import Layout
+    from twinkle.remote.handover import Cuts
     from twinkle.remote.signature import Declaration
 
 __all__ = ["Host", "Reply", "Request", "Stored", "digest_of", "run"]
@@ -43,13 +44,13 @@ class Stored:
 class Fill:
     """How one slot is filled: pieces in order, then pads, each a local row or a piece.
 
-    A piece is `(which object, leaf, cut or None)`. Without pieces the rows are entry `plain` of what the driver cut;
+    A piece is `(which object, leaf, cut)`. Without pieces the rows are entry `plain` of what the driver cut;
     `parts` are the fills of a zip.
     """
 
     name: str
     plain: int | None = None
-    pieces: tuple[tuple[int, int, tuple[int, int] | None], ...] = ()
+    pieces: tuple[tuple[int, int, tuple[int, int]], ...] = ()
     pads: tuple[Any, ...] = ()
     parts: tuple[Fill, ...] = ()
     absent: bool = False
@@ -88,6 +89,8 @@ class Reply:
     received: int
     #: Where the rows are kept as one piece per shard of a layout of their own.
     layout: Layout | None = None
+    #: What the rows of each leaf are.
+    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,20 +160,20 @@ class Host:
             return _with_rows(reply, kept, _received(pieces))
         return _with_rows(reply, reply.rows if request.keep is False else None, _received(pieces))
 
-    def pieces(self, stored: Stored, leaf: int, cuts: Sequence[tuple[int, int]], *, put: bool) -> list[Any]:
-        """Pieces of what is stored here: as references that stay with this worker, or the rows themselves."""
+    def pieces(self, stored: Stored, leaf: int, bundles: Sequence[Cuts], *, put: bool) -> list[Any]:
+        """Rows of what is stored here, one value per bundle: as references to what stays here, or the rows."""
         import ray
 
-        cut = [rows.take(stored.leaves[leaf], [one]) for one in cuts]
         # A view would carry the whole array it looks into.
-        cut = [_own(piece) for piece in cut]
+        cut = [_own(rows.take(stored.leaves[leaf], cuts)) for cuts in bundles]
         return [ray.put(Stored(stored.identity, stored.shard, [piece])) for piece in cut] if put else cut
 
-    def mapped(self, stored: Stored, leaf: int, function: bytes) -> tuple[list[Any], list[int] | None]:
-        """Applies a function to every stored row and keeps the results here."""
+    def mapped(self, stored: Stored, leaf: int, cuts: Cuts, function: bytes) -> tuple[list[Any], list[int] | None]:
+        """Applies a function to stored rows and keeps the results here."""
         import ray
 
-        made = [pickle.loads(function)(row) for row in stored.leaves[leaf]]
+        apply = pickle.loads(function)
+        made = [apply(row) for row in rows.take(stored.leaves[leaf], cuts)]
         return [ray.put(Stored(stored.identity, stored.shard, [made]))], rows.lengths(made)
 
     def port(self) -> tuple[str, int]:
@@ -209,11 +212,12 @@ def run(  # noqa: PLR0917 - one call, spelled out
     if not request.keep or not request.component:
         # Rows that come back, or stay in this very process, are not cut.
         leaves = plain
-    return Reply(rest, names, counts, lengths, leaves or None, digest, 0)
+    kinds = tuple(map(rows.kind, plain))
+    return Reply(rest, names, counts, lengths, leaves or None, digest, 0, None, kinds)
 
 
 def _with_rows(reply: Reply, found: Any, received: int, layout: Layout | None = None) -> Reply:
-    return Reply(reply.rest, reply.names, reply.counts, reply.lengths, found, reply.digest, received, layout)
+    return replace(reply, rows=found, received=received, layout=layout)
 
 
 def _filled(fill: Fill, plain: Any, pieces: Sequence[Stored], declaration: Declaration) -> Any:
@@ -232,10 +236,9 @@ def _filled(fill: Fill, plain: Any, pieces: Sequence[Stored], declaration: Decla
     return masked(value, fill.name, rows.count(real) or 0, declaration.loss_mask)
 
 
-def _piece(piece: tuple[int, int, tuple[int, int] | None], pieces: Sequence[Stored]) -> Any:
+def _piece(piece: tuple[int, int, tuple[int, int]], pieces: Sequence[Stored]) -> Any:
     which, leaf, cut = piece
-    stored = pieces[which]
-    return stored.leaves[0] if cut is None else rows.take(stored.leaves[leaf], [cut])
+    return rows.take(pieces[which].leaves[leaf], [cut])
 
 
 def _check_pieces(request: Request, pieces: Sequence[Stored]) -> None:
