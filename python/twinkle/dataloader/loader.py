@@ -28,6 +28,7 @@ from twinkle.dataloader.streams import StreamReader
 from twinkle.dataloader.tickets import as_is
 from twinkle.errors import PlanError
 from twinkle.platform.checks import whole
+from twinkle.runtime import current
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -79,7 +80,11 @@ class DataLoader:
     - An iterable data set is read by every rank from its beginning, by position; where it offers shards (`num_shards`
       and `shard(num_shards=, index=)`) and a process group connects the ranks, each rank opens only its own.
 
-    On a Ray driver, and in a component of one worker, batches are whole global ones; `steps()` adds their layout.
+    On a Ray driver, and in a component of one worker, batches are whole global ones. After `initialize('local')` they
+    are handles (`twinkle.Sharded`) that all ranks make together, so that the script of a driver means the same: each
+    column of a batch is one, and `local` is this rank's share of it. A mapping, a tuple and a record are columns, and
+    so is the list that torch's own collate function makes of samples with several fields; any other list, an array and
+    a tensor are rows. `steps()` gives plain batches in every mode, with their layout.
 
     >>> from twinkle.dataloader import DataLoader
     >>> loader = DataLoader(range(10), batch_size=4, collate_fn=list)
@@ -177,11 +182,14 @@ class DataLoader:
     # Iterating.
 
     def __iter__(self) -> Iterator[Any]:
-        """The batches of one epoch, from the cursor of a loaded state or from the beginning."""
+        """The batches of one epoch, from the cursor of a loaded state or from the beginning.
+
+        After `initialize('local')` they are handles: this rank's plain rows are the `local` of each.
+        """
         return self._batches(*self._begin())
 
     def steps(self) -> Iterator[Step]:
-        """The same batches, each with its layout and shard."""
+        """The same batches, plain in every mode, each with its layout and shard."""
         return self._steps(*self._begin())
 
     def _begin(self) -> tuple[RowRun | StreamRun, Iterator[Delivery]]:
@@ -223,6 +231,13 @@ class DataLoader:
     def _batches(self, run: RowRun | StreamRun, deliveries: Iterator[Delivery]) -> Iterator[Any]:
         arrivals = self._arrivals(run, deliveries)
         del deliveries
+        if current.mode == "local":
+            from twinkle.remote.batches import Handles
+
+            handed = Handles(self)
+            for arrival in arrivals:
+                yield handed(Step(arrival.delivery.batch, arrival.layout, self._place.shard))
+            return
         for arrival in arrivals:
             yield arrival.delivery.batch
 

@@ -19,7 +19,8 @@ __all__ = ["Peers", "Place", "mesh_of", "place_of"]
 class Place(NamedTuple):
     """Where a loader stands: its mesh, into how many shards batches are cut, and its own shard.
 
-    `shard` None means whole global batches: on a Ray driver, in a component of one worker, and with no mesh at all.
+    `shard` None means whole global batches: on a Ray driver, in a component of one worker, alone in local mode, and
+    with no mesh at all.
     """
 
     mesh: DeviceMesh | None
@@ -64,6 +65,9 @@ def place_of(mesh: DeviceMesh | None) -> Place:
     if current.positions == () or (current.positions and alone):
         return Place(mesh, shards, None)
     shard = mesh.data_rank
+    if shard is None and current.mode is not None and current.positions is None and Platform.get_rank() < 0:
+        # Local mode without a launcher: this process stands for every rank.
+        return Place(mesh, shards, None)
     if shard is None:
         who = (
             f"a remote worker at positions {list(current.positions)}"

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from twinkle.remote.handle import Sharded as Sharded
     from twinkle.remote.handle import Zipped as Zipped
     from twinkle.remote.loading import RemoteDataLoader as RemoteDataLoader
-    from twinkle.remote.loading import batches as batches
     from twinkle.remote.markers import Global as Global
     from twinkle.remote.markers import Rows as Rows
     from twinkle.remote.markers import Same as Same
@@ -32,7 +31,6 @@ _HOMES = {
     "Same": "markers",
     "Sharded": "handle",
     "Zipped": "handle",
-    "batches": "loading",
     "collect_tensor_dict": "collectors",
     "get_device_placement": "placement_text",
     "initialize": "setup",

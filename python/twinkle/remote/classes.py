@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from twinkle.errors import PlacementError, PlanError
@@ -55,10 +56,11 @@ def remote_function(  # noqa: PLR0917 - the contract's order
 
     Who runs: `execute` 'all', 'first' (worker 0, with all rows), or 'peer' (this driver's share of the workers).
 
-    What comes back: `collect` 'none' is a list with every worker's result; 'flatten' and 'last_pp' join rows in
-    order, once per row; 'mean' (or 'avg', weighted by rows) and 'sum' fold numbers; 'first' and 'last_pp_first' take
-    the first shard's; a function `(outputs, device_mesh)` does what it likes. `result_rows` names the keys of a
-    result that are rows, or maps keys to a rule: 'rows', 'list', 'mean', ('mean', weight key), 'sum', 'first', 'max'.
+    What comes back: `collect` 'none' is a list with every worker's result, in local mode as well; 'flatten' and
+    'last_pp' join rows in order, once per row; 'mean' (or 'avg', weighted by rows) and 'sum' fold numbers; 'first' and
+    'last_pp_first' take the first shard's; a function `(outputs, device_mesh)` does what it likes. `result_rows` names
+    the keys of a result that are rows, or maps keys to a rule: 'rows', 'list', 'mean', ('mean', weight key), 'sum',
+    'first', 'max'.
     `collect_from` says which replicas have the result: 'pp_last', 'pp_first', 'any' (all of them alike), 'all' (every
     worker's is collected). `verify_replicas` compares them. `pad_values` widens columns whose rows differ in width.
     Rows stay with the workers, as a handle, where `lazy_collect` (None: as `initialize` says); `sync=True` always
@@ -68,7 +70,8 @@ def remote_function(  # noqa: PLR0917 - the contract's order
     at once. With `on_error` 'leave' the other workers finish their method, however long that takes. With 'kill_group'
     that failure, the deadline, or an interrupt of the driver ends every process of the device group, so that none
     stays in a collective that its peers have left; whatever that group is asked afterwards is refused, until
-    `shutdown` and another `initialize`. In local mode there is nothing to end: the launcher ends the job.
+    `shutdown` and another `initialize`. In local mode `timeout` ends the wait for other ranks, a method that runs is
+    not interrupted, and the launcher ends processes.
     """
     options = {
         "dispatch": dispatch,
@@ -100,7 +103,8 @@ def remote_function(  # noqa: PLR0917 - the contract's order
         @functools.wraps(method)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             component = getattr(self, _COMPONENT, None)
-            if component is None:
+            if component is None or current.mode == "worker":
+                # Inside a component its remote methods are plain methods.
                 return method(self, *args, **kwargs)
             return component.call(own, args, kwargs)
 
@@ -201,14 +205,16 @@ def _begin(  # noqa: PLR0917 - what a constructor was called with
     from twinkle.remote.engine_local import LocalComponent
 
     local: LocalComponent | None = None
-    if session is not None:
+    if session is not None and current.mode != "worker":
         own_mesh = mesh or (current.device_mesh if session.mode == "local" else None)
         local = LocalComponent(self, own_mesh, execute, lazy=session.lazy_collect)
     _set(self, "_twinkle_building", value=True)
-    _set(self, "device_mesh", value=mesh if mesh is not None else current.device_mesh)
+    seen = local.mesh if local is not None and execute == "first" else mesh
+    _set(self, "device_mesh", value=seen if seen is not None else current.device_mesh)
     original = type(self).__init__.__twinkle_init__
     if local is None or local.builds:
-        original(self, *args, **_accepted(original, device_mesh=mesh, remote_group=group), **kwargs)
+        with nullcontext() if local is None else local.inside():
+            original(self, *args, **_accepted(original, device_mesh=mesh, remote_group=group), **kwargs)
     if local is not None:
         _set(self, _COMPONENT, value=local)
 

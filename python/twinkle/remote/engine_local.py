@@ -2,37 +2,42 @@
 
 The same declarations hold as on Ray. Under a launcher every rank makes the same calls: rows go from rank to rank by one
 all-to-all per handle, results are joined on every rank, and ranks outside a component's mesh take part with empty
-hands.
+hands. Inside a method this process is a worker, as on Ray: its own remote methods are plain methods there.
 """
 
 from __future__ import annotations
 
 import pickle
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import PlanError, RemoteCallError
-from twinkle.plan import Layout, Placement, route
+from twinkle.plan import Layout, route
 from twinkle.platform import Platform
 from twinkle.remote import rows as row_tools
 from twinkle.remote.arguments import Part, Prepared, filled, prepare
 from twinkle.remote.counting import traffic
 from twinkle.remote.exchange import Exchange, exchange
-from twinkle.remote.handle import Piece, Sharded, Store, replaced
-from twinkle.remote.handover import Cuts, hand_over
+from twinkle.remote.handle import Sharded, Store
+from twinkle.remote.handover import hand_over
+from twinkle.remote.keeping import Keeper
 from twinkle.remote.masking import masked
-from twinkle.remote.results import Leaf, combined, unmarked
+from twinkle.remote.parcels import digest_of
+from twinkle.remote.results import Leaf, combined
+from twinkle.remote.session import current_session
 from twinkle.remote.split import alike, end_to_end, layout_of
-from twinkle.remote.waiting import call_error
-from twinkle.remote.worker import Reply, Request, digest_of, run
+from twinkle.remote.waiting import Deadline, call_error
+from twinkle.remote.worker import Reply, Request, run
+from twinkle.runtime import current
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from twinkle.mesh import DeviceMesh
     from twinkle.remote.signature import Declaration
 
-__all__ = ["LocalComponent", "local_handle"]
+__all__ = ["LocalComponent"]
 
 
 class LocalComponent:
@@ -41,7 +46,7 @@ class LocalComponent:
     def __init__(self, instance: Any, mesh: DeviceMesh | None, execute: str, *, lazy: bool) -> None:
         from twinkle.mesh import DeviceMesh
 
-        self.instance, self.execute, self.lazy = instance, execute, lazy
+        self.instance, self.execute, self.lazy, self.session = instance, execute, lazy, current_session()
         world = Platform.get_world_size() if Platform.get_rank() >= 0 else 1
         self.peers = world > 1 and mesh is not None
         if mesh is None or not self.peers:
@@ -58,7 +63,38 @@ class LocalComponent:
 
     def call(self, declaration: Declaration, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs one method here, and joins its results with those of the other ranks."""
-        return _Call(self, declaration, exchange() if self.peers else None).run(args, kwargs)
+        if self.peers and current_session() is not self.session:
+            raise RemoteCallError(
+                f"{declaration.name}: the job that the component belongs to was shut down", method=declaration.name
+            )
+        peers = exchange() if self.peers else None
+        if peers is not None:
+            with peers.during(declaration.name, declaration.timeout):
+                return _Call(self, declaration, peers).run(args, kwargs)
+        deadline = Deadline(declaration.timeout)
+        result = _Call(self, declaration, None).run(args, kwargs)
+        if deadline.left == 0:
+            # Nobody else could end the method in time; what comes too late counts as little as anywhere.
+            raise RemoteCallError(
+                f"{declaration.name} was not done after {deadline.seconds} s",
+                method=declaration.name,
+                timeout=deadline.seconds,
+            )
+        return result
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """While a method or the constructor runs, this process is a worker of the component, as it is on Ray."""
+        before = current.mode, current.device_mesh, current.positions, current.positions_mesh
+        current.mode = "worker"
+        if self.position is not None and (self.peers or self.execute == "first"):
+            # Alone, one process stands for all positions of a mesh of any size, and has none of its own.
+            current.device_mesh = current.positions_mesh = self.mesh
+            current.positions = (self.position,)
+        try:
+            yield
+        finally:
+            current.mode, current.device_mesh, current.positions, current.positions_mesh = before
 
 
 class _Call:
@@ -76,6 +112,8 @@ class _Call:
         self.shard_of = self.placement.shard_of_worker.tolist()
         self.position = self.mesh.position_of(component.rank)
         self.shard = None if self.position is None else self.shard_of[self.position]
+        #: What went wrong on this rank while the others went on, who hear of it with the results.
+        self.failure: Exception | None = None
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         declaration = self.declaration
@@ -91,30 +129,26 @@ class _Call:
         ):
             # The lead hands them on itself.
             values = [value if part.whole else None for part, value in zip(prepared.parts, values, strict=True)]
-        if self.position is None:
-            reply, failure = None, None
-        else:
-            reply, failure = self._tried(prepared, values, layout)
-        if callable(declaration.collect) or declaration.collect == "none":
-            if failure is not None:
-                raise failure
-            return None if reply is None else unmarked(reply.rest)
-        return self._collected(reply, failure, layout)
+        reply = None if self.position is None or self.failure else self._tried(prepared, values, layout)
+        return self._collected(reply, layout)
 
-    def _tried(
-        self, prepared: Prepared, values: list[Any], layout: Layout | None
-    ) -> tuple[Reply | None, Exception | None]:
+    @property
+    def takes_all(self) -> bool:
+        """Whether every worker's result is collected, not one per shard."""
+        collect = self.declaration.collect
+        return callable(collect) or collect == "none" or self.declaration.collect_from == "all"
+
+    def _tried(self, prepared: Prepared, values: list[Any], layout: Layout | None) -> Reply | None:
         declaration = self.declaration
         shard = self.shard or 0
         reader = self.position in self.placement.holders(shard).tolist()
-        plain = callable(declaration.collect) or declaration.collect == "none"
         request = Request(
             "",
             declaration.name,
             (),
             shard,
             None if layout is None else pickle.dumps(layout),
-            True if reader or plain else None,
+            True if reader or self.takes_all else None,
             0,
             (),
             declaration.verify_replicas,
@@ -122,11 +156,17 @@ class _Call:
         method = getattr(type(self.component.instance), declaration.name.rpartition(".")[2]).__twinkle__[1]
         args, kwargs = filled(prepared.args, values), filled(prepared.kwargs, values)
         try:
-            return run(self.component.instance, method, declaration, args, kwargs, request), None
+            with self.component.inside():
+                return run(self.component.instance, method, declaration, args, kwargs, request)
         except Exception as error:
-            if self.peers is None:
-                raise
-            return None, error
+            self._note(error)
+            return None
+
+    def _note(self, error: Exception) -> None:
+        """Keeps an error until the others can be told of it; alone it is raised as it is."""
+        if self.peers is None:
+            raise error
+        self.failure = self.failure or error
 
     # Rows on their way to this rank.
 
@@ -175,7 +215,8 @@ class _Call:
     def _value(self, part: Part, layout: Layout | None) -> Any:
         if part.kind == "zip":
             inner = [self._value(_inner(part, value), layout) for value in part.value.parts]
-            return list(zip(*inner, strict=True))
+            # Ranks outside the mesh took part in the hand-over, and have nothing.
+            return None if layout is not None and self.shard is None else list(zip(*inner, strict=True))
         if part.kind == "handle":
             if part.whole:
                 return part.value.gather()
@@ -222,14 +263,24 @@ class _Call:
                     # A pad may be several rows in one move; each is a piece of its own.
                     outgoing[self.ranks[to]] += _singles(at, rows, int(layout.real_sizes[self.shard_of[to]]))
         empty = self._empty(handle)
-        incoming = self.peers.swapped([(pieces, empty) for pieces in outgoing])
+        try:
+            incoming = self.peers.swapped([(pieces, empty) for pieces in outgoing], f"rows of {part.name}")
+        except RemoteCallError:
+            raise
+        except Exception as error:  # what arrived cannot be unpickled here, and the others go on
+            self._note(error)
+            return None
         if self.shard is None:
             return None
         pieces = sorted((piece for found, _ in incoming for piece in found), key=lambda piece: piece[0])
         traffic.moved_rows += sum(row_tools.count(piece) or 0 for _, piece in pieces)
         if not pieces:
             return next(one for _, one in incoming if one is not None)
-        return self._joined(part.name, pieces, pads[self.shard], int(layout.real_sizes[self.shard]))
+        try:
+            return self._joined(part.name, pieces, pads[self.shard], int(layout.real_sizes[self.shard]))
+        except Exception as error:  # the others have their rows and go on to the results
+            self._note(error)
+            return None
 
     def _joined(self, name: str, pieces: list[tuple[int, Any]], pads: list[Any], real: int) -> Any:
         """The rows and pads of this shard out of the pieces that arrived, each with the local row it begins at."""
@@ -252,32 +303,39 @@ class _Call:
 
     # Results on their way back.
 
-    def _collected(self, reply: Reply | None, failure: Exception | None, layout: Layout | None) -> Any:
-        holders = [self.placement.holders(shard).tolist() for shard in range(self.placement.shards)]
+    def _collected(self, reply: Reply | None, layout: Layout | None) -> Any:
         leaves = None if reply is None else reply.rows
-        if self.peers is None:
-            assert reply is not None
-            told: list[Any] = [(None, _bare(reply), reply.digest)]
-        else:
-            text = None if failure is None else f"{type(failure).__name__}: {failure}"
-            shared = None if reply is None else (_bare(reply), reply.digest)
-            told = [(text, *(shared or (None, None))) for text, shared in self.peers.gathered((text, shared))]
-            self._raise_failures(told, failure, layout)
+        told = self._told(reply, layout)
         if self.declaration.verify_replicas:
             self._compare(told)
-        if self.declaration.collect_from == "all":
+        if self.takes_all:
             found, weights = list(range(self.mesh.world_size)), [self._weight(layout, shard) for shard in self.shard_of]
         else:
-            found = [those[0] for those in holders]
+            found = [self.placement.holders(shard).tolist()[0] for shard in range(self.placement.shards)]
             weights = [self._weight(layout, shard) for shard in range(self.placement.shards)]
-        bare = [told[self.ranks[worker] if self.peers is not None else 0][1] for worker in found]
-        return combined(
-            [reply.rest for reply in bare],
-            weights,
-            self.declaration,
-            lambda leaf: self._rows(leaf, bare, leaves, layout),
-            found,
-        )
+        bare = [told[self.ranks[worker] if self.peers is not None else 0][0] for worker in found]
+        rests, collect = [reply.rest for reply in bare], self.declaration.collect
+        if callable(collect):
+            return collect(rests, self.component.mesh)
+        if collect == "none":
+            return rests
+        return combined(rests, weights, self.declaration, lambda leaf: self._rows(leaf, bare, leaves, layout), found)
+
+    def _told(self, reply: Reply | None, layout: Layout | None) -> list[Any]:
+        """What every rank has to say but for its rows, in rank order: its reply, and the digest of its result."""
+        mine = None if reply is None else _bare(reply)
+        digest = None if reply is None else reply.digest
+        if self.peers is None:
+            return [(mine, digest)]
+        failure = self.failure
+        text = None if failure is None else f"{type(failure).__name__}: {failure}"
+        about = "nothing" if mine is None else f"its result, a {type(mine.rest).__name__}"
+        told = self.peers.gathered((text, mine, digest), about)
+        self._raise_failures([text for text, *_ in told], layout)
+        others = [said[1:] for said in told]
+        # One's own result is the object itself.
+        others[self.peers.rank] = mine, digest
+        return others
 
     def _rows(self, leaf: Leaf, bare: Sequence[Reply], leaves: Any, layout: Layout | None) -> Any:
         counts = [reply.counts[leaf.index] for reply in bare]
@@ -297,7 +355,7 @@ class _Call:
             made = layout.settled()
         holders = tuple(((None, leaves if shard == self.shard else None),) for shard in range(made.shards))
         lengths = tuple(tuple(reply.lengths[at] for reply in bare) for at in range(len(bare[0].counts)))
-        keeper = Keeper(self.peers, self.placement, self.ranks)
+        keeper = Keeper(lambda: self.peers, self.placement, self.ranks)
         kinds = next((reply.kinds for reply in bare if any(reply.counts)), bare[0].kinds)
         pieces = Store(keeper, holders, 0, lengths, kinds).pieces(leaf.index)
         handle = Sharded(made, pieces, leaf.name, self.declaration.pad_values)
@@ -305,11 +363,12 @@ class _Call:
         keep = not self.declaration.sync and (self.component.lazy if lazy is None else lazy)
         return handle if keep else handle.gather()
 
-    def _raise_failures(self, told: list[Any], failure: Exception | None, layout: Layout | None) -> None:
+    def _raise_failures(self, told: list[str | None], layout: Layout | None) -> None:
         # A rank that failed itself has its own cause to show.
+        failure = self.failure
         mine = [self.component.rank] if failure is not None else []
         for rank in [*mine, *self.ranks]:
-            text = told[rank][0]
+            text = told[rank]
             if text is None:
                 continue
             worker = self.ranks.index(rank)
@@ -328,7 +387,7 @@ class _Call:
             members = alike(self.mesh, self.placement.members(shard).tolist(), holders, 1)
             for member in members[1:]:
                 ranks = [self.ranks[members[0]], self.ranks[member]]
-                if told[ranks[0]][2] != told[ranks[1]][2]:
+                if told[ranks[0]][1] != told[ranks[1]][1]:
                     raise PlanError(
                         f"{self.declaration.name}: ranks {ranks[0]} and {ranks[1]} are replicas of shard {shard} and "
                         "returned different results",
@@ -339,56 +398,6 @@ class _Call:
     @staticmethod
     def _weight(layout: Layout | None, shard: int) -> float:
         return 1.0 if layout is None else float(layout.real_sizes[shard])
-
-
-class Keeper:
-    """Reads what the ranks of one call have kept."""
-
-    def __init__(self, peers: Exchange | None, placement: Placement, ranks: list[int]) -> None:
-        self.peers, self.placement, self.ranks = peers, placement, ranks
-        self.shard_of = placement.shard_of_worker.tolist()
-
-    @staticmethod
-    def read(asked: Sequence[tuple[Piece, Cuts]], timeout: float | None = None) -> list[Any]:
-        """Rows of some pieces, of one call or of several; under a launcher every rank asks for the same."""
-        found: list[Any] = [None] * len(asked)
-        mine: dict[int, Any] = {}
-        peers: Exchange | None = None
-        for at, (piece, cuts) in enumerate(asked):
-            keeper, leaves = piece.store.keeper, piece.store.holders[piece.shard][0][1]
-            peers = peers or keeper.peers
-            if keeper.peers is None:
-                found[at] = row_tools.take(leaves[piece.leaf], cuts)
-            elif keeper.ranks[keeper.placement.holders(piece.shard).tolist()[0]] == keeper.peers.rank:
-                mine[at] = row_tools.take(leaves[piece.leaf], cuts)
-        for one in [] if peers is None else peers.gathered(mine):
-            for at, rows in one.items():
-                found[at] = rows
-        return found
-
-    @staticmethod
-    def mapped(asked: Sequence[tuple[Piece, Cuts]], function: Any, timeout: float | None = None) -> list[Piece]:
-        """Applies a function to those of these rows that this rank has."""
-        holders: list[tuple[Any, ...]] = []
-        for piece, cuts in asked:
-            leaves = piece.store.holders[piece.shard][0][1]
-            made = None if leaves is None else [[function(row) for row in row_tools.take(leaves[piece.leaf], cuts)]]
-            holders.append(((None, made),))
-        return replaced([piece for piece, _ in asked], holders, [None] * len(asked))
-
-
-def local_handle(rows: Any, layout: Layout, mesh: DeviceMesh) -> Sharded:
-    """A handle of rows that every rank has already: `rows` are this rank's shard of the layout, None outside the mesh.
-
-    Replicas have equal rows, and whoever is nearest to their reader sends them. Makes no collective.
-    """
-    placement = mesh.placement(1, None, "any")
-    rank = Platform.get_rank() if Platform.get_rank() >= 0 else mesh.rank_at(0)
-    position = mesh.position_of(rank)
-    shard = None if position is None else int(placement.shard_of_worker[position])
-    keeper = Keeper(exchange(), placement, [mesh.rank_at(place) for place in range(mesh.world_size)])
-    holders = tuple(((None, [rows] if at == shard else None),) for at in range(layout.shards))
-    return Sharded(layout, Store(keeper, holders, 0).pieces())
 
 
 def _singles(at: int, piece: Any, real: int) -> list[tuple[int, Any]]:
@@ -405,4 +414,5 @@ def _bare(reply: Reply) -> Reply:
 
 def _inner(part: Part, value: Any) -> Part:
     kind = "handle" if isinstance(value, Sharded) else "plain"
-    return Part(part.name, kind, value, part.rows, part.whole, part.everybody)
+    # What is zipped with a handle has all its rows.
+    return Part(part.name, kind, value, part.rows, part.whole, everybody=True)

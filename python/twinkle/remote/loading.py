@@ -4,46 +4,20 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from twinkle.errors import PlanError
 from twinkle.platform import Platform
-from twinkle.remote import trees
+from twinkle.remote.batches import with_rows
 from twinkle.remote.classes import remote_class, remote_function
-from twinkle.remote.engine_local import local_handle
 from twinkle.remote.results import Cut
 from twinkle.runtime import current
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinkle.dataloader import DataLoader
     from twinkle.mesh import DeviceMesh
-    from twinkle.plan import Layout
 
-__all__ = ["RemoteDataLoader", "batches"]
-
-
-def batches(loader: DataLoader) -> Iterator[Any]:
-    """The batches of one epoch of a DataLoader as handles, in local mode under a launcher.
-
-    Every rank of the loader's mesh reads its own share and calls this alike; together the shares are one handle, whose
-    `.local` is this rank's plain batch. Where a loader yields whole global batches, as on a driver, they come as they
-    are.
-    """
-    for step in loader.steps():
-        mesh = loader.device_mesh
-        yield step.batch if step.shard is None or mesh is None else _handles(step.batch, step.layout, mesh)
-
-
-def _handles(batch: Any, layout: Layout, mesh: DeviceMesh) -> Any:
-    """A handle, or a mapping of handles where a batch is columns."""
-
-    def leaf(node: Any, _: trees.Path) -> tuple[bool, Any]:
-        return (False, None) if isinstance(node, Mapping) else (True, local_handle(node, layout, mesh))
-
-    return trees.rebuilt(batch, leaf)
+__all__ = ["RemoteDataLoader"]
 
 
 @remote_class(execute="first")
@@ -54,20 +28,27 @@ class RemoteDataLoader:
     each batch is kept as one piece per data rank of it, so that handing it over cuts nothing and no row passes the
     driver. `prefetch` batches are read ahead. Without a `remote_group` the loader reads in this process.
 
-    Iterating goes through one epoch, as handles. `state_dict()` is the cursor behind the batch that was handed out
-    last, whatever has been read ahead.
+    Iterating goes through one epoch, as handles: one for each column of a batch, in the sense of `DataLoader`.
+    `state_dict()` is the cursor behind the batch that was handed out last, whatever has been read ahead.
+
+    In local mode under a launcher every rank makes the loader and iterates it alike. The ranks of its mesh read, each
+    its own share, where `num_workers` reads ahead in the place of `prefetch`; ranks outside the mesh get the handles as
+    well, and hear of errors and of the end.
     """
+
+    def __new__(cls, *args: Any, **options: Any) -> Any:
+        """Under a launcher the loader of all ranks, which is no component of one."""
+        if current.mode == "local" and Platform.get_world_size() > 1 and Platform.get_rank() >= 0:
+            from twinkle.remote.loading_launched import LaunchedLoader
+
+            return LaunchedLoader(*args, **options)
+        return super().__new__(cls)
 
     def __init__(
         self, dataset: Any, *, prefetch: int = 2, device_mesh: DeviceMesh | None = None, **options: Any
     ) -> None:
         from twinkle.dataloader import DataLoader
 
-        if Platform.get_world_size() > 1 and not current.positions:
-            raise PlanError(
-                "under a launcher every rank reads its own share: iterate batches(DataLoader(...)), which gives the "
-                "same handles"
-            )
         self.loader = DataLoader(dataset, device_mesh=device_mesh, **options)
         self._prefetch = prefetch
         self._ahead: queue.Queue[Any] = queue.Queue()
@@ -75,7 +56,7 @@ class RemoteDataLoader:
         self._state = self.loader.state_dict()
 
     def __iter__(self) -> Iterator[Any]:
-        """The batches of one epoch, each a handle, or a mapping of handles where batches are columns."""
+        """The batches of one epoch, each a handle, or with handles in the places of its columns."""
         self.begin()
         while (batch := self.next_batch()) is not None:
             yield batch
@@ -107,7 +88,11 @@ class RemoteDataLoader:
             raise error
         if state is not None:
             self._state = state
-        return None if step is None else Cut(step.batch, step.layout if step.shard is None else None)
+        if step is None or current.mode != "worker":
+            return None if step is None else step.batch
+        layout = step.layout if step.shard is None else None
+        expected = step.layout.n if step.shard is None else int(step.layout.sizes[step.shard])
+        return with_rows(step.batch, self.loader, expected, lambda rows, _: Cut(rows, layout))
 
     @remote_function(collect="first")
     def state_dict(self) -> Any:

@@ -36,10 +36,11 @@ def initialize(  # noqa: PLR0917 - the contract's order
 ) -> None:
     """Begins a job.
 
-    `'local'`: components are built in this process, which may be one of many under a launcher. `'ray'`: this process
-    becomes the driver, which is no rank, and components with a `remote_group` are built in the workers of that group.
-    The devices of all groups are reserved here, on the Ray that this process is connected to, else on the one
-    `RAY_ADDRESS` names, else on one that is started on this machine and ends with `shutdown`.
+    `'local'`: components are built in this process, which may be one of many under a launcher, where every rank makes
+    the same calls and has their results; a `DataLoader` gives handles. `'ray'`: this process becomes the driver, which
+    is no rank, and components with a `remote_group` are built in the workers of that group. The devices of all groups
+    are reserved here, on the Ray that this process is connected to, else on the one `RAY_ADDRESS` names, else on one
+    that is started on this machine and ends with `shutdown`.
 
     `groups` are `DeviceGroup`s or mappings of their fields. `global_device_mesh` is the mesh of components that are
     given none; left out, that is one dp axis over the workers, or over the world. `lazy_collect` leaves rows that

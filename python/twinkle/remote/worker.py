@@ -15,6 +15,7 @@ from twinkle.errors import PlanError
 from twinkle.remote import rows
 from twinkle.remote.arguments import filled
 from twinkle.remote.masking import masked
+from twinkle.remote.parcels import digest_of
 from twinkle.remote.results import Cut, split_result
 from twinkle.remote.seeding import seed_loaded
 from twinkle.remote.shares import Share, set_share
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from twinkle.remote.handover import Cuts
     from twinkle.remote.signature import Declaration
 
-__all__ = ["Host", "Reply", "Request", "Stored", "digest_of", "run"]
+__all__ = ["Host", "Reply", "Request", "Stored", "run"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,10 +260,3 @@ def _own(piece: Any) -> Any:
     if hasattr(piece, "clone"):
         return piece.clone()
     return piece.copy() if hasattr(piece, "base") and piece.base is not None else piece
-
-
-def digest_of(value: Any) -> bytes:
-    """A fingerprint by which replicas compare what they have."""
-    from hashlib import blake2b
-
-    return blake2b(pickle.dumps(value, protocol=5), digest_size=16).digest()

@@ -1,0 +1,128 @@
+"""Where rows lie in local mode: in this process, or with the ranks of a launcher, each its own shard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from twinkle.errors import RemoteCallError
+from twinkle.platform import Platform
+from twinkle.remote import rows as row_tools
+from twinkle.remote.exchange import Exchange, exchange
+from twinkle.remote.handle import Piece, Sharded, Store, replaced
+from twinkle.remote.session import current_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from twinkle.mesh import DeviceMesh
+    from twinkle.plan import Layout, Placement
+    from twinkle.remote.handover import Cuts
+
+__all__ = ["Keeper", "local_handle", "local_keeper"]
+
+
+class Keeper:
+    """Reads what the ranks of one call have kept."""
+
+    def __init__(self, peers: Callable[[], Exchange | None], placement: Placement, ranks: list[int]) -> None:
+        self._peers, self.placement, self.ranks = peers, placement, ranks
+        self.shard_of = placement.shard_of_worker.tolist()
+
+    @property
+    def peers(self) -> Exchange | None:
+        """The processes of the job, None where this is the only one; asked for when rows are to be moved."""
+        return self._peers()
+
+    def shard_here(self, rank: int) -> int | None:
+        """The shard that a rank has, None outside the mesh."""
+        return self.shard_of[self.ranks.index(rank)] if rank in self.ranks else None
+
+    @staticmethod
+    def read(asked: Sequence[tuple[Piece, Cuts]], timeout: float | None = None) -> list[Any]:
+        """Rows of some pieces, of one call or of several; under a launcher every rank asks for the same."""
+        found: list[Any] = [None] * len(asked)
+        mine: dict[int, Any] = {}
+        peers = _peers_of(asked)
+        for at, (piece, cuts) in enumerate(asked):
+            keeper: Keeper = piece.store.keeper
+            if peers is None:
+                found[at] = _rows(piece, cuts)
+            elif keeper.ranks[keeper.placement.holders(piece.shard).tolist()[0]] == peers.rank:
+                mine[at] = _rows(piece, cuts)
+        if peers is not None:
+            with peers.during(None, timeout):
+                for one in peers.gathered(mine, "rows of its shard"):
+                    for at, rows in one.items():
+                        found[at] = rows
+        return found
+
+    @staticmethod
+    def mapped(asked: Sequence[tuple[Piece, Cuts]], function: Any, timeout: float | None = None) -> list[Piece]:
+        """Applies a function to those of these rows that this rank has; under a launcher every rank calls it alike."""
+        peers = _peers_of(asked)
+        if peers is None:
+            made = _made(asked, function)
+            known = {at: row_tools.lengths(rows) for at, rows in made.items()}
+        else:
+            with peers.during("map", timeout):
+                made, known = _made_together(peers, asked, function)
+        holders = [((None, [made[at]] if at in made else None),) for at in range(len(asked))]
+        return replaced([piece for piece, _ in asked], holders, [known.get(at) for at in range(len(asked))])
+
+
+def _peers_of(asked: Sequence[tuple[Piece, Cuts]]) -> Exchange | None:
+    """The processes that have these pieces."""
+    found: Exchange | None = asked[0][0].store.keeper.peers
+    return found
+
+
+def _rows(piece: Piece, cuts: Cuts) -> Any:
+    """Rows of a piece that is here."""
+    return row_tools.take(piece.store.holders[piece.shard][0][1][piece.leaf], cuts)
+
+
+def _made(asked: Sequence[tuple[Piece, Cuts]], function: Any) -> dict[int, list[Any]]:
+    """What a function makes of the rows that are here."""
+    here = [(at, one) for at, one in enumerate(asked) if one[0].store.holders[one[0].shard][0][1] is not None]
+    return {at: [function(row) for row in _rows(*one)] for at, one in here}
+
+
+def _made_together(peers: Exchange, asked: Sequence[tuple[Piece, Cuts]], function: Any) -> tuple[Any, Any]:
+    """The same, and how long the rows of every rank are; what is raised on one rank is raised on all."""
+    made: dict[int, list[Any]] = {}
+    text, failure = None, None
+    try:
+        made = _made(asked, function)
+    except Exception as error:
+        text, failure = f"{type(error).__name__}: {error}", error
+    told = peers.gathered((text, {at: row_tools.lengths(rows) for at, rows in made.items()}))
+    for rank, (said, _) in enumerate(told):
+        if said is not None:
+            raise RemoteCallError(f"map failed on rank {rank}: {said}", method="map", rank=rank) from failure
+    return made, {at: known for _, those in told for at, known in those.items()}
+
+
+def local_keeper(mesh: DeviceMesh) -> Keeper:
+    """Who has the rows that every rank of a mesh brings: replicas have equal ones, and the nearest sends them.
+
+    Ranks outside the mesh are asked for nothing before rows are to be moved.
+    """
+    session = current_session()
+
+    def peers() -> Exchange | None:
+        if current_session() is not session:
+            raise RemoteCallError("reading rows: the job that the rows belong to was shut down", method="reading rows")
+        return exchange()
+
+    return Keeper(peers, mesh.placement(1, None, "any"), [mesh.rank_at(place) for place in range(mesh.world_size)])
+
+
+def local_handle(rows: Any, layout: Layout, keeper: Keeper, name: str = "rows") -> Sharded:
+    """A handle of rows that every rank has already: this rank's shard of the layout, None outside the mesh.
+
+    Makes no collective.
+    """
+    launched = Platform.get_world_size() > 1 and Platform.get_rank() >= 0
+    shard = keeper.shard_here(Platform.get_rank() if launched else keeper.ranks[0])
+    holders = tuple(((None, [rows] if at == shard else None),) for at in range(layout.shards))
+    return Sharded(layout, Store(keeper, holders, 0).pieces(), name)
