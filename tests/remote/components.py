@@ -267,3 +267,13 @@ class Loader:
 def columns(rows: Any) -> Any:
     """A collate function that makes columns."""
     return {"id": list(rows), "square": [row * row for row in rows]}
+
+
+def mixed(rows: Any) -> Any:
+    """A collate function whose batches hold more than rows."""
+    return {"count": len(rows), "name": "batch", "pair": (np.array(rows), list(rows))}
+
+
+def short(rows: Any) -> Any:
+    """A collate function that loses rows."""
+    return {"id": list(rows), "short": rows[:1]}

@@ -16,8 +16,8 @@ from twinkle.dataloader import DataLoader
 from twinkle.errors import TwinkleError
 from twinkle.plan import Layout
 from twinkle.platform import Platform
-from twinkle.remote import RemoteDataLoader, batches, traffic
-from twinkle.remote.engine_local import local_handle
+from twinkle.remote import traffic
+from twinkle.remote.keeping import local_handle, local_keeper
 
 # A type checker does not see what the decorator adds.
 Echo: Any = components.Echo
@@ -38,13 +38,13 @@ def reference_flow() -> Any:
     rows = [{"id": at, "ids": torch.arange(at)} for at in range(10)]
     samples = sampler.same(Global(rows))
     traffic.reset()
-    seen, _, _ = actor.rows_seen(samples)
+    seen = [rows for rows, _, _ in actor.rows_seen(samples)]
     moved = traffic.moved_rows
     output = actor.same(samples)
     ids = [row["id"] for row in output.gather()]
     picked = [row["id"] for row in actor.same(samples.select([9, 0, 0, 4])).gather()]
     mapped = actor.same(samples.map(lambda row: row["id"] * 2)).gather()
-    return [row["id"] for row in seen], moved, ids, picked, mapped
+    return [[row["id"] for row in rows] for rows in seen], moved, ids, picked, mapped
 
 
 def plain_lists() -> Any:
@@ -104,7 +104,7 @@ def brought() -> Any:
     actor: Any = Echo(device_mesh=DeviceMesh.from_sizes(dp_size=4, tp_size=2))
     layout = Layout.even(9, 2)
     mine = None if mesh.data_rank is None else layout.take(list(range(9)), mesh.data_rank)
-    handle = local_handle(mine, layout, mesh)
+    handle = local_handle(mine, layout, local_keeper(mesh))
     return handle.local, actor.pulled(handle), actor.same(Global(list(range(8)))).local
 
 
@@ -112,8 +112,7 @@ def loaded() -> Any:
     mesh = DeviceMesh.from_sizes(dp_size=4, tp_size=2)
     actor: Any = Echo(device_mesh=DeviceMesh.from_sizes(dp_size=2, pp_size=2, tp_size=2))
     loader = DataLoader(range(12), batch_size=8, device_mesh=mesh, collate_fn=list)
-    found = [(batch.local, actor.pulled(batch)) for batch in batches(loader)]
-    return found, words(lambda: RemoteDataLoader(range(8), batch_size=4) if Platform.get_rank() == 0 else None)
+    return [(batch.local, actor.pulled(batch)) for batch in loader]
 
 
 def joined() -> Any:
@@ -124,9 +123,9 @@ def joined() -> Any:
     first, second = one.same(Global(list(range(6)))), two.same(Global(list(range(6, 13))))
     mesh = DeviceMesh.from_sizes(dp_size=4, tp_size=2)
     loader = DataLoader(range(20, 28), batch_size=8, device_mesh=mesh, collate_fn=list)
-    (batch,) = batches(loader)
+    (batch,) = loader
     traffic.reset()
-    seen, _, _ = actor.rows_seen([first, second.select([6, 0, 0]), batch])
+    seen = [rows for rows, *_ in actor.rows_seen([first, second.select([6, 0, 0]), batch])]
     moved = traffic.moved_rows
     whole = first.concat(second, batch)
     labels = [one.same(Global([{"labels": [at]} for at in range(4)]))[2:], two.same(Global([{"labels": [9]}] * 4))[:1]]
@@ -135,7 +134,7 @@ def joined() -> Any:
         moved,
         actor.same([first, second]).gather(),
         whole.repeat(2)[20:30].gather(),
-        [row["labels"] for row in four.padded_seen(labels) or []],
+        [row["labels"] for rows in four.padded_seen(labels) for row in rows],
         first.zip(first).concat(second.zip(second.map(lambda row: row * 2)))[5:8].gather(),
         words(lambda: first.concat(one.same(Global(np.arange(4))))),
     )

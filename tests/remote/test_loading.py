@@ -59,6 +59,16 @@ def test_columns_become_a_mapping_of_handles(actor: Any) -> None:
     assert [rows["square"] for rows, *_ in actor.rows_seen(first)][0::2] == [[0, 1], [4, 9], [0, 1], [4, 9]]
 
 
+def test_fields_of_samples_are_columns_and_what_holds_no_rows_stays(actor: Any) -> None:
+    source = loader([(at, f"row {at}") for at in range(8)], collate_fn=None)
+    number, text = next(iter(source))
+    assert (actor.pulled(number).tolist(), list(actor.pulled(text))) == ([0, 1, 2, 3], [f"row {at}" for at in range(4)])
+    mixed = next(iter(loader(range(8), collate_fn=components.mixed)))
+    assert (mixed["count"], mixed["name"], list(mixed["pair"][1])) == (4, "batch", [0, 1, 2, 3])
+    with pytest.raises(RemoteCallError, match=r"batch\['short'\] of a batch has 1 rows, and this process has 4 of the"):
+        next(iter(loader(range(8), collate_fn=components.short)))
+
+
 def test_the_state_is_that_of_the_batch_handed_out_last(actor: Any) -> None:
     source = loader(range(16), prefetch=3)
     batches = iter(source)
