@@ -47,6 +47,7 @@ class LaunchedLoader:
     ) -> None:
         from twinkle.dataloader import DataLoader
 
+        del prefetch  # there is no worker apart that could read ahead
         session, peers, mesh = current_session(), exchange(), mesh_of(device_mesh)
         assert session is not None
         assert peers is not None
@@ -60,7 +61,6 @@ class LaunchedLoader:
         self._keeper = local_keeper(mesh)
         self._loader: DataLoader | None = None
         self._steps: Iterator[Step] | None = None
-        self._prefetch = prefetch
 
         def made() -> Any:
             self._loader = DataLoader(dataset, device_mesh=mesh, **options)
