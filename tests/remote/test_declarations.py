@@ -115,3 +115,10 @@ def test_a_remote_method_keeps_its_name_and_doc() -> None:
 
     assert (Component.forward.__name__, Component.forward.__doc__) == ("forward", "Runs.")
     assert Component().forward([1]) == [1]
+
+
+def test_a_class_says_what_ends_its_constructors_in_the_same_words() -> None:
+    with pytest.raises(PlanError, match="on_error must be one of leave, kill_group, not 'kill'"):
+        remote_class(on_error="kill")
+    with pytest.raises(PlanError, match="timeout must be seconds above 0, or None to wait, not 0"):
+        remote_class(timeout=0)

@@ -70,6 +70,25 @@ class _Together:
         return os.getpid()
 
 
+@remote_class(on_error="kill_group", timeout=20.0)
+class _Meeting:
+    """Workers that meet in their constructor, if all of them come."""
+
+    device_mesh: DeviceMesh
+
+    def __init__(self, store: str, *, fails: int = -1, sleeps: int = -1) -> None:
+        rank = int(os.environ["RANK"])
+        if rank == fails:
+            raise ValueError("cannot come")
+        if rank == sleeps:
+            time.sleep(LONG)
+        from datetime import timedelta
+
+        import torch.distributed
+
+        torch.distributed.FileStore(store, 2).wait([str(1 - rank)], timedelta(seconds=LONG))
+
+
 @remote_class()
 class _Strict:
     """Without torch, so that its processes are there in a moment."""
@@ -105,6 +124,7 @@ class _Strict:
 
 Together: Any = _Together
 Strict: Any = _Strict
+Meeting: Any = _Meeting
 
 
 def begun(device: str = "cpu", **colocated: str) -> None:
@@ -147,6 +167,29 @@ def test_the_deadline_ends_the_peers_that_wait_in_a_collective(tmp_path: Path) -
         "group 'pair' with its 2 workers"
     )
     assert gone(pids)
+
+
+def test_a_constructor_that_fails_ends_the_peers_that_wait_for_it(tmp_path: Path) -> None:
+    pids = Strict(remote_group="pair").pid()
+    with pytest.raises(RemoteCallError) as caught:
+        Meeting(str(tmp_path / "store"), fails=1, remote_group="pair")
+    assert words(caught) == (
+        "_Meeting.__init__ failed on worker 1 (node 127.0.0.1): ValueError: cannot come; on_error='kill_group' ended "
+        "group 'pair' with its 2 workers"
+    )
+    assert gone(pids)
+    with pytest.raises(
+        RemoteCallError, match=r"_Strict.__init__: group 'pair' was ended when _Meeting.__init__ failed"
+    ):
+        Strict(remote_group="pair")
+
+
+def test_the_constructors_of_a_component_have_one_deadline(tmp_path: Path) -> None:
+    timed: Any = remote_class(timeout=0.5)(type("Timed", (_Meeting,), {"__init__": _Meeting.__init__.__wrapped__}))  # type: ignore[attr-defined]
+    with pytest.raises(
+        RemoteCallError, match=r"Timed.__init__ was not done after 0.5 s: workers 0, 1 were still at it"
+    ):
+        timed(str(tmp_path / "store"), sleeps=0, remote_group="pair")
 
 
 def test_a_killed_worker_ends_its_peers_that_wait_in_a_collective(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from twinkle.runtime import current
 
 if TYPE_CHECKING:
     from twinkle.mesh import DeviceMesh
+    from twinkle.remote.signature import Declaration
 
 __all__ = ["construct", "remote_class", "remote_function"]
 
@@ -114,7 +115,9 @@ def remote_function(  # noqa: PLR0917 - the contract's order
     return decorate
 
 
-def remote_class(execute: str = "all") -> Callable[[type], Any]:
+def remote_class(
+    execute: str = "all", *, on_error: str = "leave", timeout: float | None = None
+) -> Callable[[type], Any]:
     """Makes a class a component, which takes the keywords `remote_group=None` and `device_mesh=None` beside its own.
 
     Without a `remote_group`, or in local mode, it is built in this process. With one, an object is built in every
@@ -122,9 +125,14 @@ def remote_class(execute: str = "all") -> Callable[[type], Any]:
     caller holds then passes calls of its `remote_function` methods on. `device_mesh` has one position per worker or
     one per device; the object finds it as `self.device_mesh`, and its constructor gets it if it takes a parameter of
     that name.
+
+    `on_error` and `timeout` say the same of the constructors as `remote_function` says of a method: with 'kill_group' a
+    worker whose constructor fails does not leave its peers in a rendezvous, where whatever the group is asked later
+    would wait behind them. In local mode neither has an effect.
     """
     if execute not in ("all", "first"):
         raise PlanError(f"remote_class: execute must be 'all' or 'first', not {execute!r}; write @remote_class()")
+    making = declared({"on_error": on_error, "timeout": timeout})
 
     def decorate(kind: type) -> Any:
         if not isinstance(kind, type):
@@ -146,7 +154,7 @@ def remote_class(execute: str = "all") -> Callable[[type], Any]:
                     f"{type(self).__qualname__} has a constructor of its own: decorate it with @remote_class() as well",
                     kind=type(self).__qualname__,
                 )
-            _begin(self, execute, args, kwargs, remote_group, device_mesh)
+            _begin(self, execute, making, args, kwargs, remote_group, device_mesh)
 
         init.__twinkle_init__ = original  # type: ignore[attr-defined]
         kind.__init__ = init  # type: ignore[misc]
@@ -170,7 +178,13 @@ def construct(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any], offered
 
 
 def _begin(  # noqa: PLR0917 - what a constructor was called with
-    self: Any, execute: str, args: tuple[Any, ...], kwargs: dict[str, Any], group: str | None, mesh: DeviceMesh | None
+    self: Any,
+    execute: str,
+    making: Declaration,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    group: str | None,
+    mesh: DeviceMesh | None,
 ) -> None:
     session = current_session()
     if session is None and (mesh is not None or group is not None) and not current.positions:
@@ -196,8 +210,9 @@ def _begin(  # noqa: PLR0917 - what a constructor was called with
             own = mesh or session.device_mesh or DeviceMesh.from_sizes(dp_size=owner.workers)
         if first and given:
             kwargs = {**kwargs, **_accepted(getattr(type(self).__init__, "__twinkle_init__"), device_mesh=mesh)}  # noqa: B009
+        lazy = session.lazy_collect
         component = owner.component(
-            type(self), args, kwargs, own, first=first, given=given and not first, lazy=session.lazy_collect
+            type(self), args, kwargs, own, making, first=first, given=given and not first, lazy=lazy
         )
         _set(self, _COMPONENT, value=component)
         _set(self, "device_mesh", value=own)

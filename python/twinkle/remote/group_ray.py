@@ -17,6 +17,7 @@ from twinkle.remote.worker import Host
 if TYPE_CHECKING:
     from twinkle.mesh import DeviceMesh
     from twinkle.remote.resources import Reservation
+    from twinkle.remote.signature import Declaration
 
 __all__ = ["RayGroup"]
 
@@ -78,13 +79,15 @@ class RayGroup:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         mesh: DeviceMesh,
+        making: Declaration,
         *,
         first: bool,
         given: bool,
         lazy: bool,
     ) -> RayComponent:
         """Makes one component object on every worker, or on the first."""
-        self.check_alive(f"{kind.__qualname__}.__init__")
+        method, deadline = f"{kind.__qualname__}.__init__", Deadline(making.timeout)
+        self.check_alive(method)
         workers = 1 if first else self.workers
         self._components += 1
         name = f"{kind.__qualname__}-{self._components}"
@@ -99,7 +102,13 @@ class RayGroup:
                 host.build.remote(name, recipe, tuple(range(worker * width, (worker + 1) * width)), mesh)
                 for worker, host in enumerate(hosts)
             ]
-        results_of(references, Deadline(None), f"{kind.__qualname__}.__init__", self._told)
+        try:
+            results_of(references, deadline, method, self._told)
+        except BaseException as error:
+            failure = self.failed(method, error, end=making.on_error == "kill_group")
+            if failure is error:
+                raise
+            raise failure from failure.__cause__
         weakref.finalize(component, _forget, self, list(hosts), name)
         return component
 
