@@ -106,7 +106,7 @@ class GivenGrid:
                     least=least,
                     group=cut.group,
                 )
-        if sizes and sizes[-1] < least:
+        if sizes and sizes[-1] < cut.least:
             self._last_is_short = True
 
     def _all(self, start: int) -> Iterator[Span]:

@@ -16,8 +16,10 @@ from twinkle.dataloader.seeds import hashed
 from twinkle.dataloader.source import (
     check_order,
     check_sizes,
+    check_uncut,
     checked_keywords,
     grid_of,
+    has_length,
     is_stream,
     order_of,
     rows_in,
@@ -72,8 +74,10 @@ class DataLoader:
       until all shares have one size, and `is_pad` marks them. `len()` counts what is yielded.
     - `group=k` keeps k neighbouring rows together, shuffled or not.
     - A bad row is one that raises or is None. With `max_bad` above 0 another row is drawn for it, alike on all
-      replicas, with at most `max_retries` tries; more than `max_bad` of them in a data rank, loaded ones counted, end
-      the run.
+      replicas, with at most `max_retries` tries; more than `max_bad` of them in a data rank end the run, loaded ones
+      counted, and one that is bad in every epoch once. A stream has no other rows: a good one of its share comes twice.
+    - Rows and `collate_fn` draw from `random`, `numpy.random` and torch as seeded for their batch. Without workers
+      these are exchanged while a batch is read: no other thread should draw from them then.
     - `batch_sampler=` takes the place of `batch_size`, `sampler=` that of `shuffle`. `torch_kwargs` go to torch's
       loader: `num_workers`, `pin_memory`, `persistent_workers`, `prefetch_factor`, `worker_init_fn`, `timeout` and the
       like.
@@ -131,6 +135,7 @@ class DataLoader:
         check_sizes(self.batch_size, self.min_batch_size, self.group)
         self.device_mesh = mesh_of(device_mesh)
         self._place = place_of(self.device_mesh)
+        check_uncut(sampler if batch_sampler is None else batch_sampler, self._place.shards)
         cut = Cut(self._place.shards, self.group, self.tail, self.min_batch_size)
         if self.batch_size is not None:
             cut.whole(self.batch_size)
@@ -159,8 +164,8 @@ class DataLoader:
         if self._is_stream:
             assert self.batch_size is not None
             self._course = course_of(self.dataset, self.batch_size, self._place, self.group)
-            sized = hasattr(self.dataset, "__len__") and not self._course.split and self._course.lanes == 1
-            self._rows = rows_in(self.dataset) if sized else None
+            whole_source = not self._course.split and self._course.lanes == 1
+            self._rows = rows_in(self.dataset) if whole_source and has_length(self.dataset) else None
             return StreamReader(
                 self.dataset,
                 self.collate_fn,
@@ -178,6 +183,10 @@ class DataLoader:
             group=self.group,
         )
         return RowReader(self.dataset, self.collate_fn, order, limits)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # An iteration that is going on stays with the process that began it.
+        return {**self.__dict__, "_run": None}
 
     # Iterating.
 
@@ -204,7 +213,8 @@ class DataLoader:
             )
         epoch, start = self._cursor if self._resumed else Cursor(self._cursor.epoch, 0)
         run = self._run_from(epoch, start)
-        self._cursor, self._resumed = Cursor(epoch, start), False
+        # A loaded position counts until a batch of it is delivered.
+        self._cursor = Cursor(epoch, start)
         self._run = self._tickets.run = run
         self._generator.manual_seed(hashed(self.seed, epoch, self._place.shard or 0))
         alone = not self._torch.num_workers and not self._torch.pin_memory
@@ -249,19 +259,34 @@ class DataLoader:
 
     def _arrivals(self, run: RowRun | StreamRun, deliveries: Iterator[Delivery]) -> Iterator[Arrival]:
         known = run.dropped
+        # Workers that live on serve one iteration at a time: what they bring would be another's.
+        shared = self._torch.persistent_workers
         try:
-            for arrival in run.arrivals(deliveries):
+            for arrival in run.arrivals(self._own(run, deliveries) if shared else deliveries):
                 self._take(run, arrival)
                 yield arrival
             if run.dropped > known and self.tail == "keep":
                 warnings.warn(dropped_words(run.dropped, self._setting.cut), stacklevel=3)
             if self._run is run:
-                self._cursor = Cursor(run.epoch + 1, 0)
+                self._cursor, self._resumed = Cursor(run.epoch + 1, 0), False
         finally:
             # Frees the workers even where an error keeps this frame.
             del deliveries
             if self._run is run:
                 self._run = None
+
+    def _own(self, run: RowRun | StreamRun, deliveries: Iterator[Delivery]) -> Iterator[Delivery]:
+        while True:
+            if self._tickets.run is not run:
+                raise PlanError(
+                    "this iteration was ended by a newer one of the same loader: with persistent_workers=True one goes "
+                    "on at a time"
+                )
+            try:
+                delivery = next(deliveries)
+            except StopIteration:
+                return
+            yield delivery
 
     def _take(self, run: RowRun | StreamRun, arrival: Arrival) -> None:
         """Counts a batch as delivered, just before it is."""
@@ -275,14 +300,16 @@ class DataLoader:
                     f"in its group; row {replaced.by!r} comes in its place",
                     stacklevel=4,
                 )
-        bad = len(self._mended) // self.group
-        if bad > self.max_bad and arrival.delivery.replaced:
-            listed = [mended.replaced.row for mended in self._mended.values()]
-            raise PlanError(
-                f"{bad} bad rows are more than max_bad={self.max_bad}: {listed[:20]}", rows=listed, max_bad=self.max_bad
-            )
+        if arrival.delivery.replaced:
+            # A row that is bad in every epoch is one bad row.
+            rows = {repr(mended.replaced.row): mended.replaced.row for mended in self._mended.values()}
+            bad, listed = len(rows) // self.group, list(rows.values())
+            if bad > self.max_bad:
+                words = f"{bad} bad rows are more than max_bad={self.max_bad}: {listed[:20]}"
+                raise PlanError(words, rows=listed, max_bad=self.max_bad)
         self.layout = arrival.layout
         if self._run is run:
+            self._resumed = False
             self._cursor = Cursor(run.epoch + 1, 0) if arrival.last else Cursor(run.epoch, arrival.stop)
 
     def __len__(self) -> int:
@@ -368,7 +395,11 @@ class DataLoader:
         return state
 
     def skip_consumed_samples(self, consumed_train_samples: int) -> None:
-        """Moves the cursor behind that many rows, counted from the beginning of epoch 0; map-style data reads none."""
+        """Moves the cursor behind that many rows, counted from the beginning of epoch 0; map-style data reads none.
+
+        Counted in rows that this loader delivers. Where the end of an epoch is dropped, and how much of it depends on
+        the number of data ranks, a number from another mesh ends up elsewhere: `load_state_dict` does not.
+        """
         consumed = whole(consumed_train_samples, "consumed_train_samples", PlanError)
         if consumed % self.group:
             raise PlanError(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from contextlib import contextmanager
+from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,9 +14,9 @@ from twinkle.dataloader.seeds import Randomness, hashed
 from twinkle.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["Listed", "Order", "Permuted", "Sequential"]
+__all__ = ["Listed", "Order", "Permuted", "Sequential", "generators_kept"]
 
 #: Samplers that do not say how long they are may not be longer than this, those that do not than that.
 _UNSIZED_LIMIT, _SIZED_LIMIT = 2**24, 2**30
@@ -147,19 +150,32 @@ class Listed:
             for part in (sampler, getattr(sampler, "sampler", None)):
                 if callable(getattr(part, "set_epoch", None)):
                     part.set_epoch(epoch)  # type: ignore[union-attr]
-            limit = _SIZED_LIMIT if hasattr(sampler, "__len__") else _UNSIZED_LIMIT
+            declared = _declared_length(sampler)
+            limit = _UNSIZED_LIMIT if declared is None else _SIZED_LIMIT
+            if (declared or 0) > limit:
+                raise _too_many(limit)
             given = list(islice(iter(sampler), limit + 1))
             for generator, state in self._generators:
                 generator.set_state(state)
         if len(given) > limit:
-            raise PlanError(
-                f"a sampler may give at most {limit} indices in an epoch, and this one gives more", limit=limit
-            )
+            raise _too_many(limit)
         if self._batches:
             batches = [_batch(number, batch) for number, batch in enumerate(given)]
             self._sizes = [len(batch) for batch in batches]
             given = [row for batch in batches for row in batch]
         self._list, self._name, self._epoch = given, "", epoch
+
+
+def _too_many(limit: int) -> PlanError:
+    return PlanError(f"a sampler may give at most {limit} indices in an epoch, and this one gives more", limit=limit)
+
+
+def _declared_length(sampler: Any) -> int | None:
+    """How long a sampler says it is, None where it does not."""
+    try:
+        return len(sampler)
+    except TypeError:
+        return None
 
 
 def _batch(number: int, batch: Any) -> list[Any]:
@@ -178,3 +194,28 @@ def _generators_of(sampler: Any) -> list[Any]:
     parts = (sampler, getattr(sampler, "sampler", None))
     found = (getattr(part, "generator", None) for part in parts)
     return [generator for generator in found if isinstance(generator, torch.Generator)]
+
+
+@contextmanager
+def generators_kept(sampler: Any) -> Iterator[None]:
+    """While a sampler is only looked at: the generators that it owns stand afterwards where they stood before."""
+    import numpy
+    import torch
+
+    parts = [part for part in (sampler, getattr(sampler, "sampler", None)) if hasattr(part, "__dict__")]
+    owned = [value for part in parts for value in vars(part).values()]
+    restore: list[Any] = []
+    for value in owned:
+        if isinstance(value, torch.Generator):
+            restore.append((value.set_state, value.get_state()))
+        elif isinstance(value, random.Random):
+            restore.append((value.setstate, value.getstate()))
+        elif isinstance(value, numpy.random.Generator):
+            restore.append((partial(setattr, value.bit_generator, "state"), value.bit_generator.state))
+        elif isinstance(value, numpy.random.RandomState):
+            restore.append((value.set_state, value.get_state()))
+    try:
+        yield
+    finally:
+        for put_back, state in restore:
+            put_back(state)

@@ -47,6 +47,11 @@ def reason_of(reason: Exception | None) -> str:
     return "it is None" if reason is None else f"{type(reason).__name__}: {reason}"
 
 
+def _plain(value: Any) -> Any:
+    """A number of Python for one of NumPy or torch, as samplers may give; everything else as it is."""
+    return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
+
+
 class Repair:
     """The groups of one batch and shard, and how often each was drawn again.
 
@@ -92,5 +97,8 @@ class Repair:
         """The rows that are not delivered and what came instead; one entry a position, though pads may copy it too."""
         group, rows, now = self._limits.group, self._ticket.rows, self.rows()
         slots = [slot for slot in range(len(rows)) if self.attempts[slot // group]]
-        listed = {self._positions[slot]: Replaced(self._positions[slot], rows[slot], now[slot]) for slot in slots}
+        listed = {
+            self._positions[slot]: Replaced(self._positions[slot], _plain(rows[slot]), _plain(now[slot]))
+            for slot in slots
+        }
         return list(listed.values())

@@ -262,3 +262,7 @@ class Tickets:
 
     def __iter__(self) -> Iterator[Ticket]:
         return iter(()) if self.run is None else self.run.tickets()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # An iteration that is going on stays with the process that began it.
+        return {}

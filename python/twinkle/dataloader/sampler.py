@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from twinkle.dataloader.cut import Cut, EvenGrid, GivenGrid, dropped_words
+from twinkle.dataloader.order import generators_kept
 from twinkle.dataloader.place import mesh_of, place_of
-from twinkle.dataloader.seeds import Randomness
+from twinkle.dataloader.seeds import Randomness, hashed
+from twinkle.dataloader.source import check_uncut
 from twinkle.errors import PlanError
 from twinkle.platform.checks import whole
 
@@ -24,6 +27,9 @@ class DeviceMeshSampler:
     All ranks of one data rank get the same rows. The last batch is yielded if it has at least `min_batch_size` rows and
     one for every data rank. `skip_samples` leaves out as many rows of the first pass; a batch that this cuts is filled
     up again with the rows behind it, so no row is lost and all later batches have their size.
+
+    A sampler that would draw from the global generators, which differ from rank to rank, draws from the number of the
+    pass; give it a `generator` to have a seed of its own, the same on all ranks.
 
     `device_mesh=None` is the mesh of `twinkle.initialize`, or none outside any job: then batches stay whole. Refused: a
     job of several processes without a mesh, a process outside its mesh, batches with fewer rows than data ranks.
@@ -44,28 +50,58 @@ class DeviceMeshSampler:
             raise PlanError(f"batch_sampler must be iterable, not a {type(batch_sampler).__name__}")
         self.batch_sampler = batch_sampler
         self.device_mesh = mesh_of(device_mesh)
+        check_uncut(batch_sampler, place_of(self.device_mesh).shards)
         least = 0 if min_batch_size is None else whole(min_batch_size, "min_batch_size", PlanError, least=1)
         self._cut = Cut(place_of(self.device_mesh).shards, min_batch_size=least)
         self.min_batch_size = self._cut.least
         self._skip = whole(skip_samples, "skip_samples", PlanError)
+        self._passes = 0
         #: This process's rows of a batch, by the size of the batch.
         self._own: dict[int, slice] = {}
+
+    @property
+    def shards(self) -> int:
+        """Into how many shares a batch is cut."""
+        return self._cut.shards
 
     def __iter__(self) -> Iterator[list[Any]]:
         """One pass over the batches; only the first one skips."""
         skip, self._skip = self._skip, 0
         self._own = {}
-        return self._shares(skip, place_of(self.device_mesh).shard)
+        seed, self._passes = hashed(self._passes), self._passes + 1
+        return self._shares(self._drawn(seed), skip, place_of(self.device_mesh).shard)
 
-    def _shares(self, skip: int, shard: int | None) -> Iterator[list[Any]]:
+    def _drawn(self, seed: int) -> Iterator[Any]:
+        """The batches, drawn alike on all ranks."""
+        sampler: Any = self.batch_sampler
+        if self._cut.shards == 1:
+            yield from sampler
+            return
+        world = Randomness(seed)
+        with world:
+            batches = iter(sampler)
+        if _draws_once(sampler):
+            with world:
+                first = list(islice(batches, 1))
+            yield from chain(first, batches)
+            return
+        while True:
+            with world:
+                batch = list(islice(batches, 1))
+            if not batch:
+                return
+            yield batch[0]
+
+    def _shares(self, batches: Iterator[Any], skip: int, shard: int | None) -> Iterator[list[Any]]:
         declared = getattr(self.batch_sampler, "batch_size", None)
         nominal = declared if isinstance(declared, int) else 0
         # Rows that wait until it is known whether more come, and the sizes of the batches they are to make.
         waiting: list[Any] = []
         sizes: list[int] = []
         held = 0
-        for given in self.batch_sampler:
+        for given in batches:
             batch = given if isinstance(given, list) else list(given)
+            nominal = nominal or len(batch)
             if held and held == len(waiting):
                 # The common case: one whole batch waits, and it is known now that it was not the last.
                 own = self._own.get(held)
@@ -77,7 +113,6 @@ class DeviceMeshSampler:
             else:
                 waiting, skip = waiting + batch[skip:], 0
                 sizes.append(len(batch))
-                nominal = nominal or len(batch)
                 while len(waiting) > sizes[0]:
                     size = sizes.pop(0)
                     yield self._whole(waiting[:size], shard)
@@ -117,10 +152,19 @@ class DeviceMeshSampler:
             rows = rows - rows % sampler.batch_size if sampler.drop_last else rows
             grid: EvenGrid | GivenGrid = EvenGrid(rows, sampler.batch_size)
         else:
-            # Sizes are known only by looking. Nothing outside notices the draws that this may take.
-            with Randomness(0):
+            # Sizes are known only by looking. Nobody notices the draws that this may take.
+            with Randomness(0), generators_kept(sampler):
                 sizes = [len(batch) for batch in sampler]
             declared = getattr(sampler, "batch_size", None)
             nominal = declared if isinstance(declared, int) else (sizes or [0])[0]
             grid = GivenGrid(sizes, max(nominal, self._cut.shards), Cut(1))
         return grid.count(self._skip, self._cut) if count else 0
+
+
+def _draws_once(sampler: Any) -> bool:
+    """Whether a batch sampler draws nothing from the global generators behind its first batch."""
+    from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler
+    from torch.utils.data import WeightedRandomSampler as Weighted
+
+    inner = sampler.sampler if type(sampler) is BatchSampler else sampler
+    return type(inner) in {list, tuple, range, SequentialSampler, RandomSampler, SubsetRandomSampler, Weighted}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import threading
 from functools import cache
 from hashlib import blake2b
 from struct import Struct
@@ -61,6 +63,19 @@ def sow(seed: int) -> None:
     found.torch.manual_seed(seed)
 
 
+#: Held by the thread that is inside a world of random numbers.
+_inside = threading.RLock()
+
+
+def _renew() -> None:
+    # A process forked meanwhile has none of the thread that would give it back.
+    global _inside
+    _inside = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew)
+
+
 class _World(NamedTuple):
     """Where the global generators stand; NumPy's is the very object, with the Gaussian it has ready."""
 
@@ -73,10 +88,11 @@ class _World(NamedTuple):
 class Randomness:
     """The global generators, exchanged for others inside a `with` block; what is outside never notices.
 
-    Made with a seed, it goes on inside its next block where it stopped; without one, who is inside sows.
+    Made with a seed, it goes on inside its next block where it stopped; without one, who is inside sows. The generators
+    are the process's: one thread is inside at a time, and a thread that draws without coming here shares them with it.
     """
 
-    __slots__ = ("_bits", "_inside", "_outside", "_seed")
+    __slots__ = ("_bits", "_held", "_inside", "_outside", "_seed")
 
     def __init__(self, seed: int | None = None) -> None:
         from numpy.random import MT19937
@@ -84,9 +100,12 @@ class Randomness:
         self._bits: Any = MT19937(0)
         self._inside: _World | None = None
         self._outside: _World | None = None
+        self._held = _inside
         self._seed = seed
 
     def __enter__(self) -> Randomness:
+        self._held = _inside
+        self._held.acquire()
         found = _globals()
         self._outside = _left(found)
         found.put_bits(self._bits)
@@ -99,13 +118,16 @@ class Randomness:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        found = _globals()
-        if self._seed is not None:
-            self._inside = _left(found)
-        if self._outside is not None:
-            found.put_bits(self._outside.bits)
-            _entered(found, self._outside)
-            self._outside = None
+        try:
+            found = _globals()
+            if self._seed is not None:
+                self._inside = _left(found)
+            if self._outside is not None:
+                found.put_bits(self._outside.bits)
+                _entered(found, self._outside)
+                self._outside = None
+        finally:
+            self._held.release()
 
 
 def _left(found: _Globals) -> _World:

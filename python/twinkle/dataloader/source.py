@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from inspect import signature
 from typing import Any
 
@@ -14,8 +14,10 @@ from twinkle.platform.checks import shown, whole
 __all__ = [
     "check_order",
     "check_sizes",
+    "check_uncut",
     "checked_keywords",
     "grid_of",
+    "has_length",
     "is_stream",
     "order_of",
     "rows_in",
@@ -42,12 +44,10 @@ def is_stream(dataset: Any) -> bool:
         )
     if isinstance(dataset, IterableDataset):
         return True
+    if isinstance(dataset, Set):
+        raise PlanError(f"a {type(dataset).__name__} has no order that two processes share; give a sorted list of it")
     if hasattr(dataset, "__getitem__"):
-        if hasattr(dataset, "__len__"):
-            return False
-        raise PlanError(
-            f"a {type(dataset).__name__} is read by index but has no __len__, so its rows cannot be shared out"
-        )
+        return False
     if isinstance(dataset, Iterable):
         return True
     raise PlanError(
@@ -56,8 +56,22 @@ def is_stream(dataset: Any) -> bool:
     )
 
 
+def has_length(dataset: Any) -> bool:
+    """Whether a data set says how many rows it has; some have a `__len__` that only raises."""
+    try:
+        len(dataset)
+    except TypeError:
+        return False
+    return True
+
+
 def rows_in(dataset: Any) -> int:
-    """How many rows a map-style data set has."""
+    """How many rows a data set has; PlanError where it does not say."""
+    if not has_length(dataset):
+        raise PlanError(
+            f"a {type(dataset).__name__} is read by index but has no __len__, so its rows cannot be shared out; a "
+            "sampler= can say them"
+        )
     return whole(len(dataset), "the length of the data set", PlanError)
 
 
@@ -92,6 +106,23 @@ def check_order(dataset: Any, *, shuffle: Any, batch_size: Any, sampler: Any, ba
         raise PlanError(f"a {type(dataset).__name__} is a stream, which comes in its own order; leave out {named}")
     if len(named) > 1:
         raise PlanError(f"{named} each say the order of the rows; give one of them")
+
+
+def check_uncut(sampler: Any, shards: int) -> None:
+    """Refuses a sampler that gives the rows of one rank already: cut again, most rows would reach nobody."""
+    if shards < 2:
+        return
+    for part in (sampler, getattr(sampler, "sampler", None), getattr(sampler, "batch_sampler", None)):
+        # As torch's and transformers' distributed samplers, accelerate's shards and DeviceMeshSampler say it.
+        for name in ("num_replicas", "num_processes", "shards"):
+            ranks = getattr(part, name, 1)
+            if isinstance(ranks, int) and ranks > 1:
+                raise PlanError(
+                    f"a {type(part).__name__} gives the rows of one rank of {ranks} already, and the mesh would cut "
+                    f"them again for {shards} data ranks; hand over the whole sampler",
+                    ranks=ranks,
+                    data_world_size=shards,
+                )
 
 
 def check_sizes(batch_size: int | None, min_batch_size: int, group: int) -> None:
