@@ -78,7 +78,7 @@ class InShards(IterableDataset[int]):
     def shard(self, *, num_shards: int, index: int) -> InShards:
         each = len(self.sizes) // num_shards
         first = self.first + sum(self.sizes[: index * each])
-        return InShards(self.sizes[index * each : (index + 1) * each], first, self.read)
+        return type(self)(self.sizes[index * each : (index + 1) * each], first, self.read)
 
     def __iter__(self) -> Iterator[int]:
         for row in range(self.first, self.first + sum(self.sizes)):
@@ -95,3 +95,12 @@ class Sized(Stream):
 
     def __len__(self) -> int:
         return self.said
+
+
+class SeededByWorker(Stream):
+    """A source that takes the seed of its shuffle from its torch worker."""
+
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        generator = torch.Generator().manual_seed(0 if info is None else info.seed)
+        yield from torch.randperm(self.rows, generator=generator).tolist()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.loading import Noisy, chunks, epoch_of, mesh_of, steps_of
+from tests.sources import InShards
 from tests.support import ROOT, clean_environment, run
 from twinkle._core import permuted
 
@@ -113,7 +114,45 @@ def test_ranks_with_uneven_shards_end_together(seen: list[dict[str, Any]]) -> No
     full = [[0, 1, 7, 8, 13, 14, 18, 19], [2, 3, 9, 10, 15, 16, 20, 21]]
     assert joined(seen, "uneven shards, keep") == [*full, [4, 5, 11, 12, 17, 22, 23]]
     assert joined(seen, "uneven shards, drop") == full
-    assert joined(seen, "uneven shards, pad") == [*full, [4, 5, 11, 12, 17, 17, 22, 23]]
+    assert joined(seen, "uneven shards, pad") == [*full, [4, 5, 11, 12, 17, 17, 22, 23], [6] * 4]
+
+
+def test_longer_shards_are_read_to_their_end(seen: list[dict[str, Any]]) -> None:
+    # Shards of 5, 20, 0 and 20 rows, two of each in a batch: from the first batch on one rank has nothing of its own.
+    shards = [range(5), range(5, 25), range(25, 25), range(25, 45)]
+    steps = [[row for shard in shards for row in shard[first : first + 2]] for first in range(0, 20, 2)]
+    assert sorted(row for step in steps for row in step) == list(range(45))
+    for epoch in range(2):
+        assert joined(seen, "very uneven shards, keep", epoch) == steps
+        assert joined(seen, "very uneven shards, drop", epoch) == []
+    assert joined(seen, "very uneven shards, resumed") == steps[3:]
+    padded = joined(seen, "very uneven shards, pad")
+    assert [set(step) for step in padded] == [set(step) for step in steps]
+    assert {len(part) for rank in seen for part in rank["very uneven shards, pad"]["epochs"][0]} <= {1, 2}
+    assert all(rank["very uneven shards, keep"]["state"]["epoch"] == 2 for rank in seen)
+    ranks = [rank["very uneven shards of replicas"]["epochs"][0] for rank in seen]
+    assert ranks[0] == ranks[1]
+    assert ranks[2] == ranks[3]
+    assert [a + b for a, b in zip(ranks[0], ranks[2], strict=True)] == [[0, 1, 9, 10], [2, 3], [4, 5], [6, 7]]
+
+
+def test_the_ranks_read_apart_as_one_process_reads_all(seen: list[dict[str, Any]]) -> None:
+    for tail in ("keep", "drop"):
+        alone = steps_of(mesh_of(dp=4), InShards([5, 20, 0, 20]), batch_size=8, tail=tail)
+        assert joined(seen, f"very uneven shards, {tail}") == alone
+
+
+def test_what_one_rank_cannot_read_is_an_error_on_all(seen: list[dict[str, Any]]) -> None:
+    told = [rank["one rank cannot collate a stream"] for rank in seen]
+    assert [one["error"] for one in told] == ["PlanError", "PlanError", "KeyError", "PlanError"]
+    assert [len(one["batches"]) for one in told] == [1] * 4
+    assert "another rank could not read its part of the batch at position 8 of epoch 0" in told[0]["words"]
+    for kind in ("rows", "a stream"):
+        told = [rank[f"a lead cannot collate {kind}"] for rank in seen]
+        assert [one["error"] for one in told[2:]] == ["KeyError", "PlanError"]
+        assert "the lead of data rank 1 could not read its batch at position 8 of epoch 0" in told[3]["words"]
+    assert [rank["what cannot be pickled"]["batches"] for rank in seen] == [[2, 1], [2, 2], [2, 2], [2, 2]]
+    assert [rank["what cannot be shared"]["error"] for rank in seen] == ["TypeError"] * 3 + ["PlanError"]
 
 
 def test_a_stream_in_one_piece_is_cut_by_position(seen: list[dict[str, Any]]) -> None:

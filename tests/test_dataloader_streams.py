@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.loading import Stream, chunks, epoch_of, flat, leads, loader_of, mesh_of, rank_of, state_after, steps_of
-from tests.sources import ByWorker, Drawing, Dying, InShards, Sized, Spotted, Spotty
+from tests.loading import (
+    Faulty,
+    Stream,
+    chunks,
+    epoch_of,
+    flat,
+    leads,
+    loader_of,
+    mesh_of,
+    rank_of,
+    state_after,
+    steps_of,
+)
+from tests.sources import ByWorker, Drawing, Dying, InShards, SeededByWorker, Sized, Spotted, Spotty
 from twinkle.dataloader import DataLoader
 from twinkle.errors import PlanError
 
@@ -37,7 +50,7 @@ def test_a_stream_is_cut_as_rows_are(rows: int, batch: int, tail: str, skip: int
     assert steps_of(mesh, Stream(rows), state, **options) == (same if rows > skip else [])
 
 
-@pytest.mark.parametrize("source", [Stream, ByWorker, Drawing])
+@pytest.mark.parametrize("source", [Stream, ByWorker, Drawing, SeededByWorker])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_stream_does_not_depend_on_the_number_of_workers(source: type[Stream], workers: int) -> None:
     # D47; and a source that cuts itself by worker is not cut twice.
@@ -94,6 +107,24 @@ def test_an_iterator_that_ends_right_after_an_error_is_dead_too() -> None:
         epoch_of(None, 0, Source(9), batch_size=2, max_bad=5)
 
 
+def test_a_dead_part_of_a_chain_is_an_error_too() -> None:
+    class Chained(Stream):
+        def __iter__(self) -> Iterator[int]:
+            return chain(Dying(9), range(9, 20))
+
+    with pytest.raises(PlanError, match=r"the source died at row 5 \(OSError: row 5 is torn\)"):
+        epoch_of(None, 0, Chained(20), batch_size=2, max_bad=5)
+
+
+def test_a_mapped_source_goes_on_behind_a_bad_row() -> None:
+    class Mapped(Stream):
+        def __iter__(self) -> Iterator[int]:
+            return map(Faulty(9, raising=[3]).__getitem__, range(9))  # type: ignore[arg-type]
+
+    rows = epoch_of(None, 0, Mapped(9), batch_size=3, max_bad=1)
+    assert rows == [[0, 1, 2], [5, 4, 5], [6, 7, 8]]
+
+
 def test_bad_rows_of_a_stream_are_replaced_within_their_share() -> None:
     options: dict[str, Any] = {"batch_size": 4, "max_bad": 2}
     loaders = [loader_of(mesh_of(dp=2), rank, Spotty(16), **options) for rank in range(2)]
@@ -138,13 +169,35 @@ def test_a_source_in_shards_is_resumed_on_any_number_of_data_ranks() -> None:
         loader_of(mesh_of(dp=2), 0, InShards([6] * 2), **options).load_state_dict(state)
 
 
+@given(st.lists(st.integers(0, 9), min_size=4, max_size=4), st.sampled_from(["keep", "drop", "pad"]), st.integers(0, 4))
+def test_uneven_shards_lose_nothing_but_what_the_tail_drops(sizes: list[int], tail: str, skip: int) -> None:
+    options: dict[str, Any] = {"batch_size": 8, "tail": tail}
+    starts = [sum(sizes[:at]) for at in range(4)]
+    shards = [range(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+    slots = [[row for shard in shards for row in shard[at : at + 2]] for at in range(0, 10, 2)]
+    least = {"keep": 4, "drop": 8, "pad": 1}[tail]
+    expected = [slot for slot in slots if len(slot) >= least]
+    found = steps_of(mesh_of(dp=4), InShards(sizes), **options)
+    assert [sorted(set(step)) for step in found] == expected
+    if len(expected) > skip:
+        state = state_after(mesh_of(dp=4), InShards(sizes), skip, **options)
+        assert steps_of(mesh_of(dp=4), InShards(sizes), state, **options) == found[skip:]
+
+
+def test_what_short_batches_of_shards_drop_is_counted() -> None:
+    with pytest.warns(UserWarning, match="the last 5 rows of the epoch are dropped"):
+        assert flat(epoch_of(mesh_of(dp=4), 0, InShards([5, 1, 1, 2]), batch_size=4)) == [0]
+
+
 def test_without_a_mesh_shards_come_one_after_the_other() -> None:
     assert epoch_of(None, 0, InShards([6, 3]), batch_size=4) == chunks(range(9), 4)
 
 
 def test_a_stream_has_a_length_only_if_its_source_has() -> None:
-    with pytest.raises(TypeError, match="a loader of a Stream has no len"):
+    with pytest.raises(TypeError, match=r"a loader of a Stream has no len\(\): its source has none"):
         len(DataLoader(Stream(9), batch_size=2))
+    with pytest.raises(TypeError, match="how long each of its shards is shows when it is read"):
+        len(loader_of(mesh_of(dp=2), 0, InShards([4, 4]), batch_size=4))
     loader = DataLoader(Sized(9, 9), batch_size=2, collate_fn=list)
     assert len(loader) == len(list(loader)) == 5
     loader.skip_consumed_samples(4)
@@ -205,6 +258,13 @@ def test_datasets_of_hugging_face() -> None:
     epochs = [[row["x"] for batch in loader for row in batch] for _ in range(2)]
     assert epochs[0] != epochs[1]
     assert [sorted(epoch) for epoch in epochs] == [list(range(24))] * 2
+    # It shuffles otherwise as soon as it sees a worker.
+    options: dict[str, Any] = {"batch_size": 4}
+    alone = epoch_of(None, 0, shuffled, **options)
+    for workers in (1, 2):
+        assert epoch_of(None, 0, shuffled, num_workers=workers, **options) == alone
+    state = state_after(None, shuffled, 2, **options)
+    assert epoch_of(None, 0, shuffled, state, num_workers=2, **options) == alone[2:]
 
 
 def test_a_source_that_its_owner_has_split_is_not_split_again() -> None:

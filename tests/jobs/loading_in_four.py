@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import warnings
 from datetime import timedelta
 from pathlib import Path
@@ -36,7 +37,7 @@ def refusal(dataset: Any, **options: Any) -> Any:
     try:
         for batch in DataLoader(dataset, **{**WORKERS, **options}):
             seen.append(batch)
-    except TwinkleError as error:
+    except (TwinkleError, KeyError, TypeError) as error:
         return {"batches": seen, "error": type(error).__name__, "words": str(error)}
     return {"batches": seen, "error": None, "words": ""}
 
@@ -67,11 +68,49 @@ def what_is_seen(rank: int) -> dict[str, Any]:
     seen["shards by workers"] = epochs(2, InShards([6, 6, 6, 6]), batch_size=8, device_mesh=dp)
     for tail in ("keep", "drop", "pad"):
         seen[f"uneven shards, {tail}"] = epochs(1, InShards([7, 6, 5, 6]), batch_size=8, device_mesh=dp, tail=tail)
+        seen[f"very uneven shards, {tail}"] = epochs(
+            2, InShards([5, 20, 0, 20]), batch_size=8, device_mesh=dp, tail=tail
+        )
+    seen["very uneven shards of replicas"] = epochs(1, InShards([9, 2]), batch_size=4, device_mesh=tp, max_bad=1)
+    whole = DataLoader(InShards([5, 20, 0, 20]), batch_size=8, device_mesh=dp, collate_fn=list)
+    whole.load_state_dict(seen["very uneven shards, keep"]["state"] | {"epoch": 0, "next_row": 24})
+    seen["very uneven shards, resumed"] = {"epochs": [list(whole)]}
+    seen["one rank cannot collate a stream"] = refusal(
+        Stream(22), batch_size=8, device_mesh=dp, collate_fn=failing_on(rank == 2), num_workers=rank % 2
+    )
+    for kind, rows in (("rows", range(16)), ("a stream", Stream(16))):
+        seen[f"a lead cannot collate {kind}"] = refusal(
+            rows, batch_size=8, device_mesh=tp, max_bad=1, collate_fn=failing_on(rank == 2), num_workers=rank // 2
+        )
+    seen["what cannot be pickled"] = refusal(
+        Unpickled([3, 4, 4, 4]), batch_size=8, device_mesh=dp, collate_fn=len, num_workers=rank // 2
+    )
+    seen["what cannot be shared"] = refusal(
+        Unpickled([3, 4, 4, 0]), batch_size=8, device_mesh=dp, collate_fn=len, num_workers=0
+    )
     seen["stream"] = epochs(1, Stream(22), batch_size=8, device_mesh=dp)
     seen["stream of replicas"] = epochs(1, Stream(22), batch_size=8, device_mesh=tp, max_bad=1)
     seen["different streams"] = refusal(Stream(22 - rank), batch_size=8, device_mesh=dp)
     seen["split by its owner"] = split_by_its_owner(rank, dp)
     return seen
+
+
+def failing_on(here: bool) -> Any:
+    """A collate function that fails from row 8 on, if here."""
+
+    def collate(rows: list[int]) -> list[int]:
+        if here and rows[0] >= 8:
+            raise KeyError("no such column")
+        return rows
+
+    return collate
+
+
+class Unpickled(InShards):
+    """Rows that stay in the process that read them."""
+
+    def __iter__(self) -> Any:
+        return (threading.Lock() for _ in super().__iter__())
 
 
 def split_by_its_owner(rank: int, mesh: DeviceMesh) -> Any:

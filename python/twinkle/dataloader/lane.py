@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from inspect import isgenerator
+from itertools import chain
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
+from twinkle.dataloader.repair import reason_of
 from twinkle.dataloader.seeds import Randomness
 
 if TYPE_CHECKING:
@@ -17,8 +19,12 @@ __all__ = ["Bad", "Lane", "SourceDied", "is_bad"]
 class Bad:
     """Stands where a source raised instead of giving a row."""
 
-    def __init__(self, error: Exception) -> None:
-        self.error = error
+    def __init__(self, error: Exception | None, reason: str = "") -> None:
+        self.error, self.reason = error, reason or reason_of(error)
+
+    def __reduce__(self) -> Any:
+        # An exception may not survive pickling; its words do.
+        return Bad, (None, self.reason)
 
 
 class SourceDied(Exception):  # noqa: N818 - a source that cannot go on is an event, turned into a refusal by the reader
@@ -42,7 +48,7 @@ class Lane:
         self.ended = False
         self._randomness = Randomness(seed)
         self._failed: SourceDied | None = None
-        with self._randomness, as_only_worker():
+        with self._randomness, unworked():
             if callable(getattr(source, "set_epoch", None)):
                 source.set_epoch(epoch)  # type: ignore[attr-defined]
             self._rows = iter(source)
@@ -56,7 +62,7 @@ class Lane:
         values: list[Any] = []
         if self.ended or not count:
             return values
-        with self._randomness, as_only_worker():
+        with self._randomness, unworked():
             while count and not self.ended:
                 value = self._next()
                 if self.ended:
@@ -77,8 +83,8 @@ class Lane:
             return None
         except Exception as error:
             self._failed = SourceDied(self.taken, error)
-            if isgenerator(self._rows):
-                # A generator that raised is finished: asking again would look like the end of the data.
+            if isinstance(self._rows, (GeneratorType, chain)):
+                # A generator that raised is finished: asking again would look like the end of the data, or of its part.
                 raise self._failed from error
             return Bad(error)
         self._failed = None
@@ -86,27 +92,17 @@ class Lane:
 
 
 @contextmanager
-def as_only_worker() -> Iterator[None]:
-    """While a source is read it sees no torch worker but the first of one.
+def unworked() -> Iterator[None]:
+    """While a source is read it sees no torch worker, as in the loop itself.
 
-    A source that shares its rows out among the workers would be cut twice: every worker reads the whole source and
-    takes every so-many-th batch of it, so that rows depend on no number of workers.
+    A source that shares its rows out among the workers would be cut twice, and one that takes its seed from the worker
+    would come in another order in each: every worker reads the whole source and takes every so-many-th batch of it.
     """
-    from torch.utils.data import get_worker_info
+    from torch.utils.data._utils import worker
 
-    info = get_worker_info()
-    if info is None:
-        yield
-        return
-    before = {"id": info.id, "num_workers": info.num_workers}
-    _rewrite(info, {"id": 0, "num_workers": 1})
+    # torch has no public way to say it.
+    before, worker._worker_info = worker._worker_info, None
     try:
         yield
     finally:
-        _rewrite(info, before)
-
-
-def _rewrite(info: object, facts: dict[str, int]) -> None:
-    # Frozen, and there is no other way to tell a source in a worker that it is alone.
-    for name, value in facts.items():
-        object.__setattr__(info, name, value)
+        worker._worker_info = before

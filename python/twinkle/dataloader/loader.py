@@ -81,8 +81,10 @@ class DataLoader:
     - `batch_sampler=` takes the place of `batch_size`, `sampler=` that of `shuffle`. `torch_kwargs` go to torch's
       loader: `num_workers`, `pin_memory`, `persistent_workers`, `prefetch_factor`, `worker_init_fn`, `timeout` and the
       like.
-    - An iterable data set is read by every rank from its beginning, by position; where it offers shards (`num_shards`
-      and `shard(num_shards=, index=)`) and a process group connects the ranks, each rank opens only its own.
+    - An iterable data set is read by every rank, and by every worker of it, from its beginning, by position; where it
+      offers shards (`num_shards` and `shard(num_shards=, index=)`) and a process group connects the ranks, each rank
+      opens only its own. A batch has as many rows of every shard; when some have ended, batches get shorter, and each
+      of these is a tail. A rank that has no rows of its own then gets some of the others.
 
     On a Ray driver, and in a component of one worker, batches are whole global ones. After `initialize('local')` they
     are handles (`twinkle.Sharded`) that all ranks make together, so that the script of a driver means the same: each
@@ -324,7 +326,9 @@ class DataLoader:
             start = self._run.start
         if self._is_stream:
             if self._rows is None:
-                raise TypeError(f"a loader of a {type(self.dataset).__name__} has no len(): its source has none")
+                shards = self._course.lanes > 1 or self._course.split
+                why = "how long each of its shards is shows when it is read" if shards else "its source has none"
+                raise TypeError(f"a loader of a {type(self.dataset).__name__} has no len(): {why}")
             assert self.batch_size is not None
             return EvenGrid(self._rows, self.batch_size).count(start, self._setting.cut)
         return len(self._run_from(epoch, start))  # type: ignore[arg-type]

@@ -115,30 +115,34 @@ class Peers:
         dist.broadcast(told, group=group, group_src=0)
         return told.tolist()
 
-    def all(self, answer: bool) -> bool:  # noqa: FBT001 - the only argument
-        """Whether every rank of the mesh answers yes."""
+    def worst(self, number: int) -> int:
+        """The highest number that any rank of the mesh says."""
         import torch
         import torch.distributed as dist
 
         group = self._group(self._all_axes())
-        told = torch.tensor([int(answer)], dtype=torch.int32, device=_device(group, self._mesh))
-        dist.all_reduce(told, op=dist.ReduceOp.MIN, group=group)
-        return bool(told.item())
+        told = torch.tensor([number], dtype=torch.int32, device=_device(group, self._mesh))
+        dist.all_reduce(told, op=dist.ReduceOp.MAX, group=group)
+        return int(told.item())
 
-    def of_each_shard(self, number: int) -> list[list[int]]:
-        """The numbers that the replicas of each shard told, by data rank."""
-        import torch
+    def of_each_shard(self, said: Any) -> list[list[Any]]:
+        """What the replicas of each shard said, by data rank; it is pickled."""
         import torch.distributed as dist
 
         mesh, group = self._mesh, self._group(self._all_axes())
         assert mesh is not None
-        own = torch.tensor([number], dtype=torch.int64, device=_device(group, mesh))
-        told = [torch.empty_like(own) for _ in range(mesh.world_size)]
-        dist.all_gather(told, own, group=group)
-        shards: list[list[int]] = [[] for _ in range(mesh.data_world_size)]
-        for rank, tensor in zip(mesh.group_of(self._all_axes()), told, strict=True):
-            shards[mesh.get_data_rank_from_global_rank(rank)].append(int(tensor.item()))
+        told: list[Any] = [None] * mesh.world_size
+        dist.all_gather_object(told, said, group=group)
+        shards: list[list[Any]] = [[] for _ in range(mesh.data_world_size)]
+        for rank, one in zip(mesh.group_of(self._all_axes()), told, strict=True):
+            shards[mesh.get_data_rank_from_global_rank(rank)].append(one)
         return shards
+
+    @property
+    def is_lead(self) -> bool:
+        """Whether this process is the first replica of its shard."""
+        mesh = self._mesh
+        return mesh is None or mesh.index_in_group(self._replica_axes()) == 0
 
     def _all_axes(self) -> tuple[str, ...]:
         assert self._mesh is not None

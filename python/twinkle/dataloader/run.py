@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import deque
+from collections.abc import Callable, Sequence
 from itertools import accumulate, count, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +24,12 @@ if TYPE_CHECKING:
     from twinkle.dataloader.streams import StreamReader
 
 __all__ = ["Arrival", "RowRun", "Setting", "StreamRun", "Tickets"]
+
+#: Makes the batch of a ticket, with attempts as the lead of the shard made it.
+Read = Callable[[Ticket, Sequence[int] | None], Delivery]
+
+#: What a rank has of a batch of a stream.
+_FULL, _SHORT, _FAILED = range(3)
 
 
 class Setting(NamedTuple):
@@ -67,14 +75,23 @@ class _Run:
             epoch=self.epoch,
         )
 
-    def agreed(self, ticket: Ticket, delivery: Delivery, width: int) -> Delivery:
-        """The delivery as all replicas of the shard have it: the lead decides which rows are bad, its peers follow."""
+    def read(self, ticket: Ticket, attempts: Sequence[int] | None = None) -> Delivery:
+        """Reads the batch of a ticket in this process; with `attempts`, as the lead of the shard did."""
+        delivery: Delivery = self.reader.read(ticket, attempts)
+        return delivery
+
+    def agreed(self, ticket: Ticket, delivery: Delivery, width: int, read: Read | None = None) -> Delivery:
+        """The delivery as all replicas of the shard have it: the lead decides which rows are bad, its peers follow.
+
+        `read` makes it another time, with attempts, where it is not what the reader makes of the ticket.
+        """
+        read = read or self.read
         if delivery.again:
-            delivery = self.reader.read(ticket)
+            delivery = read(ticket, None)
         peers = self.setting.peers
         if peers.replicas > 1 and self.setting.max_bad:
             if peers.connected:
-                return self._followed(ticket, delivery, width)
+                return self._followed(ticket, delivery, width, read)
             if delivery.replaced:
                 bad = delivery.replaced[0]
                 raise PlanError(
@@ -90,7 +107,13 @@ class _Run:
             raise delivery.failure.error()
         return delivery
 
-    def _followed(self, ticket: Ticket, delivery: Delivery, width: int) -> Delivery:
+    def untold(self, width: int) -> None:
+        """Tells the replicas of this shard that making a batch raised here; they wait for what the lead has to say."""
+        peers = self.setting.peers
+        if peers.replicas > 1 and self.setting.max_bad and peers.connected:
+            peers.lead_decides([1] + [0] * width)
+
+    def _followed(self, ticket: Ticket, delivery: Delivery, width: int, read: Read) -> Delivery:
         tries = [int(delivery.failure is not None), *delivery.attempts]
         own = tries + [0] * (1 + width - len(tries))
         told = self.setting.peers.lead_decides(own)
@@ -106,7 +129,7 @@ class _Run:
             )
         if told != own:
             found, full = delivery.found, delivery.full
-            delivery = self.reader.read(ticket, told[1:])
+            delivery = read(ticket, told[1:])
             if ticket.course is not None and (found, full) != (delivery.found, delivery.full):
                 raise PlanError(
                     f"the stream of epoch {self.epoch} reads differently a second time at row {ticket.first}"
@@ -145,7 +168,14 @@ class RowRun(_Run):
     def arrivals(self, deliveries: Iterator[Delivery]) -> Iterator[Arrival]:
         """The batches, as all replicas have them."""
         group = self.setting.cut.group
-        for delivery in deliveries:
+        while True:
+            try:
+                delivery = next(deliveries)
+            except StopIteration:
+                break
+            except Exception:
+                self.untold(len(self._waiting[0][0].rows) // group if self._waiting else 0)
+                raise
             ticket, layout, stop = self._waiting.popleft()
             agreed = self.agreed(ticket, delivery, len(ticket.rows) // group)
             yield Arrival(ticket, agreed, layout, stop, stop == self.end)
@@ -189,51 +219,123 @@ class StreamRun(_Run):
             yield ticket
 
     def arrivals(self, deliveries: Iterator[Delivery]) -> Iterator[Arrival]:
-        """The batches, as all replicas have them; all ranks end together."""
+        """The batches, as all replicas have them; all ranks end together.
+
+        Where the source is read in several parts, a batch that is not full does not end it: the longer ones go on.
+        """
         setting, size = self.setting, self.reader.batch_size
         whole = setting.cut.whole(size)
         width = max(whole.sizes.tolist()) // setting.cut.group
-        for delivery in deliveries:
-            ticket = self._waiting.popleft()
-            agreed = self.agreed(ticket, delivery, width)
-            together = setting.peers.all(agreed.full) if setting.peers.connected else agreed.full
-            if together:
+        while True:
+            try:
+                delivery = next(deliveries)
+                ticket = self._waiting.popleft()
+            except StopIteration:
+                break
+            except Exception:
+                self.untold(width)
+                self._worst(_FAILED)
+                raise
+            try:
+                agreed = self.agreed(ticket, delivery, width)
+            except Exception:
+                self._worst(_FAILED)
+                raise
+            worst = self._worst(_FULL if agreed.full else _SHORT)
+            if worst == _FAILED:
+                raise self._failed_elsewhere(ticket)
+            if worst == _FULL:
                 self._counted(ticket.first + size, ended=False)
                 yield Arrival(ticket, agreed, whole, ticket.first + size, last=False)
                 continue
-            layout, found = self._end(agreed)
-            self._counted(ticket.first + found, ended=True)
+            layout, agreed = self._short(ticket, agreed, width)
+            # In several parts a cursor counts places, of which a batch that is not full leaves some empty.
+            parts = self.course.split or self.course.lanes > 1
+            last = agreed.ended or not parts
+            self._counted(ticket.first + agreed.found, ended=True)
             if layout is not None and agreed.batch is not None:
-                yield Arrival(ticket, agreed, layout, ticket.first + found, last=True)
+                yield Arrival(ticket, agreed, layout, ticket.first + (size if parts else agreed.found), last=last)
             else:
-                self.dropped = found
-            return
+                self.dropped += agreed.found
+            if last:
+                return
         raise self.cut_off(self._waiting[0])
 
-    def _end(self, delivery: Delivery) -> tuple[Layout | None, int]:
-        """The layout of the last batch, None where it is dropped, and how many rows it has."""
-        setting, found = self.setting, delivery.found
-        cut, peers = setting.cut, setting.peers
-        told = peers.of_each_shard(found) if peers.connected else [[found]]
-        differing = [numbers for numbers in told if len(set(numbers)) > 1]
-        if differing or (not self.course.apart and len({numbers[0] for numbers in told}) > 1):
-            raise PlanError(
-                f"the ranks read different streams: at the end of epoch {self.epoch} the ranks of each data rank "
-                f"found {told} "
-                "rows; a stream must give the same rows in every process",
-                found=told,
-            )
+    def _failed_elsewhere(self, ticket: Ticket) -> PlanError:
+        return PlanError(
+            f"another rank could not read its part of the batch at position {ticket.first} of epoch {self.epoch}; its "
+            "own error says why",
+            position=ticket.first,
+            epoch=self.epoch,
+        )
+
+    def _worst(self, state: int) -> int:
+        """The worst state that any rank is in with a batch."""
+        peers = self.setting.peers
+        return peers.worst(state) if peers.connected else state
+
+    def _short(self, ticket: Ticket, delivery: Delivery, width: int) -> tuple[Layout | None, Delivery]:
+        """The layout of a batch that is not full on all ranks, None where it is dropped, and what it is here."""
+        setting, found, peers = self.setting, delivery.found, self.setting.peers
         if not self.course.apart:
-            return cut.short(found), found
-        real = [numbers[0] for numbers in told]
-        total = sum(real)
-        enough = min(real) >= cut.group and (cut.tail == "pad" or total >= cut.min_batch_size)
-        if cut.tail == "drop" or not enough:
-            return None, total
-        return self._uneven(real), total
+            told = peers.of_each_shard(found) if peers.connected else [[found]]
+            self._check_alike(told, apart=False)
+            return setting.cut.short(found), delivery
+        said = peers.of_each_shard((found, delivery.ended))
+        self._check_alike([[number for number, _ in numbers] for numbers in said], apart=True)
+        real = [numbers[0][0] for numbers in said]
+        known = Delivery(None, found=sum(real), full=False, ended=all(one for numbers in said for _, one in numbers))
+        layout = self._cut_of(real)
+        if layout is None:
+            return None, known
+        if min(real) >= setting.cut.group:
+            if delivery.part is None:
+                # This rank has all of its part.
+                return layout, delivery._replace(found=known.found, full=False, ended=known.ended)
+            values = _values(delivery.part)
+            values += values[-setting.cut.group :] * (
+                (int(layout.sizes[shard_of(setting)]) - found) // setting.cut.group
+            )
+        else:
+            values = self._dealt(ticket, delivery, layout)
+        own = list(enumerate(values, ticket.first + sum(real[: shard_of(setting)])))
+
+        def made(ticket: Ticket, attempts: Sequence[int] | None) -> Delivery:
+            batch = self.reader.made(ticket, own, attempts)
+            return batch._replace(found=known.found, full=False, ended=known.ended)
+
+        return layout, self.agreed(ticket, made(ticket, None), width, made)
+
+    def _cut_of(self, real: list[int]) -> Layout | None:
+        """The layout of a batch of which the ranks have so many rows each, None where it is dropped.
+
+        Each keeps its own rows where all have some; else the rows of all are dealt out.
+        """
+        cut, total = self.setting.cut, sum(real)
+        if cut.tail == "drop" or not total or (cut.tail == "keep" and total < cut.least):
+            return None
+        return self._uneven(real) if min(real) >= cut.group else cut.short(total)
+
+    def _dealt(self, ticket: Ticket, delivery: Delivery, layout: Layout) -> list[Any]:
+        """This rank's share of the rows of all ranks."""
+        part: Any = delivery.part
+        try:
+            part = self.reader.part(ticket) if part is None else part
+            part = part if isinstance(part, bytes) else pickle.dumps(part)
+        except Exception as error:  # the others wait for this part
+            part = error
+        told = part if self.setting.peers.is_lead and isinstance(part, bytes) else None
+        said = self.setting.peers.of_each_shard((told, isinstance(part, Exception)))
+        if isinstance(part, Exception):
+            raise part
+        if any(failed for numbers in said for _, failed in numbers):
+            raise self._failed_elsewhere(ticket)
+        values = [value for (rows, _), *_ in said for value in pickle.loads(rows)]
+        shard = shard_of(self.setting)
+        return [values[place] for place in (*layout.rows(shard).tolist(), *layout.pads(shard).tolist())]
 
     def _uneven(self, real: list[int]) -> Layout:
-        """The layout of what the lanes still had: each shard its own rows, in the order of the shards."""
+        """The layout of what the ranks still had: each shard its own rows, in the order of the shards."""
         cut = self.setting.cut
         rows = [range(start, stop) for start, stop in pairwise(accumulate(real, initial=0))]
         if cut.tail != "pad":
@@ -244,6 +346,16 @@ class StreamRun(_Run):
         ]
         return Layout.explicit(rows, pads)
 
+    def _check_alike(self, told: list[list[int]], *, apart: bool) -> None:
+        """PlanError where replicas, or ranks that read the same source, found other numbers of rows."""
+        differing = [numbers for numbers in told if len(set(numbers)) > 1]
+        if differing or (not apart and len({numbers[0] for numbers in told}) > 1):
+            raise PlanError(
+                f"the ranks read different streams: at the end of epoch {self.epoch} the ranks of each data rank "
+                f"found {told} rows; a stream must give the same rows in every process",
+                found=told,
+            )
+
     def _counted(self, seen: int, *, ended: bool) -> None:
         """PlanError where the source has other rows than its length says."""
         if self.rows is not None and not self.course.apart and (seen > self.rows or (ended and seen < self.rows)):
@@ -253,6 +365,16 @@ class StreamRun(_Run):
                 rows=self.rows,
                 found=seen,
             )
+
+
+def shard_of(setting: Setting) -> int:
+    """This process's shard; ranks that read apart have one each."""
+    assert setting.place.shard is not None
+    return setting.place.shard
+
+
+def _values(part: list[Any] | bytes) -> list[Any]:
+    return list(pickle.loads(part) if isinstance(part, bytes) else part)
 
 
 class Tickets:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twinkle.dataloader.course import Course
@@ -73,7 +74,7 @@ class StreamReader:
     def read(self, ticket: Ticket, attempts: Sequence[int] | None = None) -> Delivery:
         """Reads a batch; with `attempts`, takes rows as the lead of the shard did and not otherwise."""
         try:
-            rows, found, full = self._rows(ticket)
+            rows, found, full, ended = self._rows(ticket)
         except SourceDied as died:
             words = (
                 f"the source died at row {died.row} ({reason_of(died.error)}), and what a generator would have given "
@@ -84,15 +85,37 @@ class StreamReader:
         if found % self.limits.group:
             words = f"the stream ended inside a group: {found} rows are no multiple of {self.limits.group}"
             return Delivery(None, failure=Failure(words, rows=found, group=self.limits.group))
+        if not full and self.course.apart:
+            part: list[Any] | bytes = [value for _, value in rows]
+            if in_worker():
+                try:
+                    part = pickle.dumps(part)
+                except Exception as error:
+                    words = (
+                        f"rows behind row {ticket.first} of the stream cannot leave their worker: {reason_of(error)}"
+                    )
+                    return Delivery(None, failure=Failure(words, error, row=ticket.first, epoch=ticket.epoch))
+            return Delivery(None, found=found, full=False, ended=ended, part=part)
+        return self.made(ticket, rows, attempts)._replace(found=found, full=full, ended=ended)
+
+    def part(self, ticket: Ticket) -> list[Any]:
+        """The rows of this rank's part of a batch, read once more."""
+        return [value for _, value in self._rows(ticket)[0]]
+
+    def made(self, ticket: Ticket, rows: list[tuple[int, Any]], attempts: Sequence[int] | None = None) -> Delivery:
+        """The batch of these rows, each with its position; without rows there is none."""
         if not rows:
-            return Delivery(None, found=found, full=full)
+            return Delivery(None)
         mended, failure = self._mended(ticket, rows, attempts)
         if failure is not None:
             return Delivery(None, failure=failure)
-        return self._collated(ticket, *mended)._replace(found=found, full=full)
+        return self._collated(ticket, *mended)
 
-    def _rows(self, ticket: Ticket) -> tuple[list[tuple[int, Any]], int, bool]:
-        """The rows of this shard, each with its position, how many were found, and whether that is all."""
+    def _rows(self, ticket: Ticket) -> tuple[list[tuple[int, Any]], int, bool, bool]:
+        """The rows of this shard, each with its position; how many were found, and whether that is all, and the last.
+
+        Where only the own part is read, of a batch that is not full that part is all there is to say.
+        """
         if ticket.course != self.course:
             self.course, self._lanes = ticket.course or Course(1, self.batch_size), None
         pieces = self.pieces
@@ -101,6 +124,7 @@ class StreamReader:
         parts = [lane.take(piece.each) for lane, piece in zip(self._lanes, pieces, strict=True)]
         self._at = (ticket.epoch, ticket.first + self.batch_size)
         full = all(len(part) == piece.each for part, piece in zip(parts, pieces, strict=True))
+        ended = all(lane.ended for lane in self._lanes)
         starts = [piece.lane * piece.each for piece in pieces]
         if self.course.split:
             starts = [self._span[0]]
@@ -110,24 +134,18 @@ class StreamReader:
         ]
         rows = [row for part in numbered for row in part]
         if self.course.apart:
-            return self._padded(rows), len(rows), full
+            return rows, len(rows), full, ended
         if self.course.lanes > 1:
             # Short lanes leave gaps; the rows move together.
             rows = [(ticket.first + place, value) for place, (_, value) in enumerate(rows)]
         found = len(rows)
         layout = self.cut.whole(found) if full else self.cut.short(found) if found % self.limits.group == 0 else None
         if layout is None:
-            return [], found, full
+            return [], found, full, ended
         if self.shard is None:
-            return rows, found, full
+            return rows, found, full, ended
         own = [*layout.rows(self.shard).tolist(), *layout.pads(self.shard).tolist()]
-        return [rows[place] for place in own], found, full
-
-    def _padded(self, rows: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
-        size, group = self._span[1] - self._span[0], self.limits.group
-        if self.cut.tail == "pad" and rows and len(rows) % group == 0:
-            return rows + rows[-group:] * ((size - len(rows)) // group)
-        return rows
+        return [rows[place] for place in own], found, full, ended
 
     def _reach(self, ticket: Ticket, pieces: list[_Piece]) -> None:
         """Opens the lanes, or skips in them, so that the next row is the ticket's first."""
@@ -180,9 +198,9 @@ class StreamReader:
         return drawn((self.limits.seed, ticket.epoch, position), attempt=attempt, own=index, choices=choices)
 
     def _bad(self, ticket: Ticket, position: int, value: Any, why: str) -> Failure:
-        reason = value.error if isinstance(value, Bad) else None
-        words = f"row {position} of the stream in epoch {ticket.epoch} is bad ({reason_of(reason)}); {why}"
-        return Failure(words, reason, row=position, position=position, epoch=ticket.epoch)
+        bad = value if isinstance(value, Bad) else Bad(None)
+        words = f"row {position} of the stream in epoch {ticket.epoch} is bad ({bad.reason}); {why}"
+        return Failure(words, bad.error, row=position, position=position, epoch=ticket.epoch)
 
     def _collated(self, ticket: Ticket, values: list[Any], attempts: list[int], replaced: list[Replaced]) -> Delivery:
         if in_worker():

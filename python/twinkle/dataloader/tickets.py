@@ -69,8 +69,12 @@ class Delivery(NamedTuple):
     again: bool = False
     #: Of a stream: how many rows were found, of the batch or (where only its own part is read) of the shard.
     found: int = 0
-    #: Of a stream: whether they are all that were asked for.
+    #: Of a stream: whether they are all that were asked for, and whether nothing is left behind them.
     full: bool = True
+    ended: bool = False
+    #: Of a stream of which each rank reads its own part: the rows it found of a batch that is not full, as a list, or
+    #: pickled by a worker. They are collated when it is known what the other ranks found.
+    part: list[Any] | bytes | None = None
 
 
 def as_is(delivery: Delivery) -> Delivery:
