@@ -61,6 +61,18 @@ class Echo:
     def two(self, rows: Any, extra: Any = None, config: Any = None) -> Any:
         return rows, extra, config
 
+    @remote_function(dispatch="slice_dp")
+    def defaulted(self, rows: Any = (1, 2, 3, 4), *, more: Any = (5, 6)) -> Any:
+        return rows, more
+
+    @remote_function(dispatch="slice_dp", rows=("rows", "more"))
+    def defaulted_by_name(self, rows: Any = (), *, more: Any = (5, 6)) -> Any:
+        return rows, more
+
+    @remote_function(dispatch="slice_dp", rows=("batches", "columns"))
+    def starred(self, *batches: Any, **columns: Any) -> Any:
+        return batches, columns
+
     @remote_function(dispatch="slice")
     def per_worker(self, rows: Any) -> Any:
         return rows
@@ -72,6 +84,10 @@ class Echo:
     @remote_function(dispatch=lambda n, i, args, kwargs, mesh: ((args[0] * 10 + i,), {"n": n, "size": mesh.world_size}))
     def by_function(self, number: int, n: int = 0, size: int = 0) -> Any:
         return number, n, size
+
+    @remote_function(dispatch=lambda n, i, args, kwargs, mesh: ((args[0][i], args[1:], i), kwargs))
+    def one_each(self, mine: Any, rest: Any, number: int) -> Any:
+        return mine, rest, number
 
     @remote_function(dispatch="slice_dp", execute="first", collect="flatten")
     def first_alone(self, rows: Any) -> Any:

@@ -49,11 +49,11 @@ def remote_function(  # noqa: PLR0917 - the contract's order
 
     Where rows go: `dispatch` 'all' gives every worker everything, 'slice_dp' cuts rows into one shard per data rank,
     'slice' into one per worker, a function `(workers, worker, args, kwargs, device_mesh)` returns each worker's
-    arguments. `rows` names the parameters that are rows; None is the first one, if it is a list, tuple, array, tensor
-    or handle; a list of handles is the rows of each in turn. `split` is 'even', 'pad' (shards of one size, short ones
-    repeating a row, which `loss_mask` masks) or a function `(n, shards)` that returns a Layout; `group` keeps that many
-    neighbours together; shards without rows are refused unless `allow_empty`. `fan_out='lead'` gives rows to the first
-    worker of each shard alone, the others get None.
+    arguments. `rows` names the parameters that are rows, `*args` and `**kwargs` too; None is the first one, if it is
+    a list, tuple or other sequence, an array, a tensor or a handle; a list of handles is the rows of each in turn.
+    `split` is 'even', 'pad' (shards of one size, short ones repeating a row, which `loss_mask` masks) or a function
+    `(n, shards)` that returns a Layout; `group` keeps that many neighbours together; shards without rows are refused
+    unless `allow_empty`. `fan_out='lead'` gives rows to the first worker of each shard alone, the others get None.
 
     Who runs: `execute` 'all', 'first' (worker 0, with all rows), or 'peer' (this driver's share of the workers).
 
