@@ -262,6 +262,22 @@ class Echo:
             os._exit(1)
 
 
+class Plain(Echo):
+    """Overrides a remote method with a plain one, which runs where it is called."""
+
+    def same(self, rows: Any) -> Any:
+        return list(super().same([row + 1 for row in rows]))
+
+
+@remote_class()
+class Doubled(Echo):
+    """Overrides a remote method with a remote one, which calls the other in the worker."""
+
+    @remote_function(dispatch="slice_dp", collect="flatten")
+    def same(self, rows: Any) -> Any:
+        return [row * 2 for row in super().same(rows)]
+
+
 @remote_class(execute="first")
 class Loader:
     """Yields global batches from the first worker."""

@@ -287,6 +287,15 @@ def test_a_function_may_give_every_worker_handles_and_zips_of_its_own(two: Any) 
     assert two.one_each(uneven) == expected
 
 
+@pytest.mark.parametrize("options", [{"remote_group": "cpu2"}, {}], ids=["ray", "here"])
+def test_an_overridden_method_is_a_plain_or_a_remote_one_as_it_is_decorated(two: Any, options: Any) -> None:
+    plain: Any = components.Plain(**options)
+    doubled: Any = components.Doubled(**options)
+    assert plain.same([1, 2]) == [2, 3]
+    assert list(doubled.same([1, 2])) == [2, 4]
+    assert list(Echo.same(doubled, [1, 2])) == [1, 2]
+
+
 def test_groups_stay_together(two: Any) -> None:
     assert two.in_pairs(list(range(6))).layout.sizes.tolist() == [4, 2]
     with pytest.raises(PlanError, match="5 is no multiple of group 2"):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from twinkle.errors import PlacementError, PlanError
 from twinkle.remote.session import current_session
-from twinkle.remote.signature import declared
+from twinkle.remote.signature import check_methods, declared
 from twinkle.runtime import current
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ def remote_function(  # noqa: PLR0917 - the contract's order
     declaration = declared(options)
 
     def decorate(method: _Method) -> _Method:
-        if inspect.iscoroutinefunction(method) or not callable(method):
+        wrapped = isinstance(method, (staticmethod, classmethod, type))
+        if not callable(method) or wrapped or inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
             raise PlanError(f"remote_function takes plain methods, not {method!r}")
         own = declaration.of(method)
 
@@ -137,6 +138,7 @@ def remote_class(
     def decorate(kind: type) -> Any:
         if not isinstance(kind, type):
             raise PlanError(f"remote_class decorates a class, not {kind!r}")
+        check_methods(kind)
         original = kind.__init__  # type: ignore[misc]
 
         @functools.wraps(original)
@@ -150,19 +152,42 @@ def remote_class(
                 )
                 return
             if type(self).__init__ is not init:
-                raise PlanError(
-                    f"{type(self).__qualname__} has a constructor of its own: decorate it with @remote_class() as well",
-                    kind=type(self).__qualname__,
-                )
+                raise _undecorated(type(self))
             _begin(self, execute, making, args, kwargs, remote_group, device_mesh)
 
         init.__twinkle_init__ = original  # type: ignore[attr-defined]
         kind.__init__ = init  # type: ignore[misc]
+        made: Any = kind
+        if made.__new__ is object.__new__:
+            made.__new__ = _new(original)
         if "__getattr__" not in kind.__dict__:
             kind.__getattr__ = _elsewhere  # type: ignore[attr-defined]
         return kind
 
     return decorate
+
+
+def _new(constructor: Any) -> Any:
+    """A `__new__` that hears of a subclass whose own constructor would not know what `remote_group` is."""
+
+    def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        ours = {"remote_group", "device_mesh"} & kwargs.keys()
+        if ours and not hasattr(cls.__init__, "__twinkle_init__"):
+            known = inspect.signature(cls.__init__).parameters.values()
+            if not any(entry.name in ours or entry.kind is inspect.Parameter.VAR_KEYWORD for entry in known):
+                raise _undecorated(cls)
+        return object.__new__(cls)
+
+    # What the class is called with is what its constructor takes.
+    new.__wrapped__ = constructor  # type: ignore[attr-defined]
+    return staticmethod(new)
+
+
+def _undecorated(kind: type) -> PlanError:
+    return PlanError(
+        f"{kind.__qualname__} has a constructor of its own: decorate it with @remote_class() as well",
+        kind=kind.__qualname__,
+    )
 
 
 def construct(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any], offered: dict[str, Any]) -> Any:

@@ -209,7 +209,7 @@ class _Call:
                 )
                 request = Request(
                     self.component.name,
-                    self.declaration.name.rpartition(".")[2],
+                    self.declaration.name,
                     fills,
                     shard,
                     layout,

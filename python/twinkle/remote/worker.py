@@ -19,6 +19,7 @@ from twinkle.remote.parcels import digest_of
 from twinkle.remote.results import Cut, split_result
 from twinkle.remote.seeding import seed_loaded
 from twinkle.remote.shares import Share, set_share
+from twinkle.remote.signature import method_of
 from twinkle.runtime import current
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class Host:
         _check_pieces(request, pieces)
         args, kwargs = pickle.loads(template)
         found = None if plain is None else pickle.loads(plain)
-        declaration, method = getattr(type(component.instance), request.method).__twinkle__
+        declaration, method = method_of(type(component.instance), request.method)
         values = [_filled(fill, found, pieces, declaration) for fill in request.fills]
         args, kwargs = filled(args, values), filled(kwargs, values)
         reply = run(component.instance, method, declaration, args, kwargs, request)
