@@ -129,7 +129,8 @@ def remote_class(
 
     `on_error` and `timeout` say the same of the constructors as `remote_function` says of a method: with 'kill_group' a
     worker whose constructor fails does not leave its peers in a rendezvous, where whatever the group is asked later
-    would wait behind them. In local mode neither has an effect.
+    would wait behind them. `timeout` begins when the processes of the group are there, for which the first component
+    of a group waits. In local mode neither has an effect.
     """
     if execute not in ("all", "first"):
         raise PlanError(f"remote_class: execute must be 'all' or 'first', not {execute!r}; write @remote_class()")

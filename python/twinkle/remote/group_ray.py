@@ -86,7 +86,7 @@ class RayGroup:
         lazy: bool,
     ) -> RayComponent:
         """Makes one component object on every worker, or on the first."""
-        method, deadline = f"{kind.__qualname__}.__init__", Deadline(making.timeout)
+        method = f"{kind.__qualname__}.__init__"
         self.check_alive(method)
         workers = 1 if first else self.workers
         self._components += 1
@@ -97,6 +97,8 @@ class RayGroup:
         recipe = packed((kind, args, kwargs, {"device_mesh": mesh if given else None, "remote_group": self.name}))
         width = mesh.world_size // workers
         hosts = self.hosts[:workers]
+        # The processes have a deadline of their own, which the first component of a group meets.
+        deadline = Deadline(making.timeout)
         with self.order:
             references = [
                 host.build.remote(name, recipe, tuple(range(worker * width, (worker + 1) * width)), mesh)
