@@ -30,6 +30,13 @@ class Output:
     loss: float
 
 
+class Holder:
+    """An object of which nobody knows that it holds a handle."""
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+
 @remote_class()
 class Echo:
     """Gives back what it gets, in every way a method can."""
@@ -171,6 +178,10 @@ class Echo:
     @remote_function(dispatch="slice_dp", collect="flatten")
     def wrong_length(self, rows: Any) -> Any:
         return list(rows)[1:]
+
+    @remote_function(dispatch="slice_dp", collect="flatten")
+    def one_by_one(self, rows: Any) -> Any:
+        yield from rows
 
     @remote_function(dispatch="slice_dp", collect="flatten")
     def nothing(self, rows: Any) -> Any:

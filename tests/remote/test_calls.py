@@ -10,7 +10,7 @@ import pytest
 
 from tests.remote import components
 from twinkle import DeviceMesh, Global, Rows, Same, Sharded
-from twinkle.errors import PlacementError, PlanError
+from twinkle.errors import PlacementError, PlanError, RemoteCallError
 from twinkle.remote import collect_tensor_dict
 
 # A type checker does not see what the decorator adds.
@@ -218,6 +218,18 @@ def test_a_text_in_the_place_of_declared_rows_is_refused_and_undeclared_is_a_tex
         assert [rows for rows, *_ in two.rows_seen(text)] == [text] * 2
     assert [rows for rows, *_ in two.two(Same("ab"))] == ["ab"] * 2
     assert [rows for rows, *_ in two.two(3.5)] == [3.5] * 2
+
+
+def test_a_generator_does_not_travel_in_an_argument_or_a_result(two: Any) -> None:
+    words = r"is a generator, which cannot travel between processes: make a list of its items"
+    with pytest.raises(PlanError, match=rf"Echo.everything: argument 0\['a'\]\[0\] {words}"):
+        two.everything({"a": [(word for word in "ab")]})
+    with pytest.raises(PlanError, match=rf"Echo.rows_seen: config {words}"):
+        two.rows_seen([1, 2], config=(word for word in "ab"))
+    with pytest.raises(PlanError, match=rf"Echo.__init__: factor {words}"):
+        Echo(factor=(word for word in "ab"), remote_group="cpu2")
+    with pytest.raises(RemoteCallError, match=f"Echo.one_by_one: the result {words}"):
+        two.one_by_one([1, 2])
 
 
 def test_rows_that_are_a_default_are_cut(two: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -264,6 +265,17 @@ def test_balanced_splits_follow_the_lengths(sampler: Any, actor: Any) -> None:
 def test_a_handle_is_not_pickled(handle: Sharded) -> None:
     with pytest.raises(TwinkleError, match="is not pickled: pass it to a remote method"):
         pickle.dumps(handle)
+
+
+@pytest.mark.parametrize("holder", [lambda handle: {handle}, lambda handle: deque([handle]), components.Holder])
+def test_a_handle_where_none_is_looked_for_is_refused_saying_where_it_would_be_found(
+    handle: Sharded, actor: Any, holder: Any
+) -> None:
+    words = (
+        "or inside the lists, tuples, mappings and dataclasses of one, which is where handles are looked for, or gath"
+    )
+    with pytest.raises(TwinkleError, match=words):
+        actor.everything(holder(handle))
 
 
 def test_the_grpo_loop_shape_sees_rows_and_not_functions(handle: Sharded, sampler: Any) -> None:  # D62

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set, ValuesView
 from dataclasses import dataclass
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 from twinkle.errors import PlanError
@@ -21,9 +22,10 @@ from twinkle.remote.markers import Global, Rows, Same
 from twinkle.remote.rows import count, is_single
 from twinkle.remote.signature import Declaration
 
-__all__ = ["Part", "Prepared", "Slot", "filled", "prepare"]
+__all__ = ["Part", "Prepared", "Slot", "check_travels", "filled", "prepare"]
 
 
+_LAZY = (AsyncGeneratorType, CoroutineType, GeneratorType)
 _HANDLES = {Sharded, Zipped}
 _TEXTS = (str, bytes, bytearray, memoryview)
 _ACCEPTED = "rows are a list, tuple or other sequence, an array, a tensor or a handle"
@@ -119,6 +121,21 @@ def filled(template: Any, values: list[Any]) -> Any:
     return trees.rebuilt(template, lambda node, _: (True, values[node.index]) if type(node) is Slot else (False, None))
 
 
+def check_travels(tree: Any, who: str, path: trees.Path = ()) -> None:
+    """Refuses what can go to no other process since it is code that has stopped halfway; `who` begins the words."""
+
+    def leaf(node: Any, path: trees.Path) -> tuple[bool, Any]:
+        if isinstance(node, _LAZY):
+            raise PlanError(
+                f"{who}: {trees.path_text(path)} is a {type(node).__name__}, which cannot travel between processes: "
+                "make a list of its items",
+                argument=trees.path_text(path),
+            )
+        return False, None
+
+    trees.rebuilt(tree, leaf, path)
+
+
 class _Collector:
     """Walks arguments, taking out the parts that are rows."""
 
@@ -153,6 +170,9 @@ class _Collector:
 
     def _leaf(self, node: Any, path: trees.Path) -> tuple[bool, Any]:
         cuts = self.declaration.cuts
+        if self.engine is not None and isinstance(node, _LAZY):
+            # In this very process it may be handed on.
+            check_travels(node, self.declaration.name, path)
         if isinstance(node, Same):
             whole = _Collector(Declaration(name=self.declaration.name), self.engine)
             whole.parts = self.parts

@@ -7,6 +7,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import RemoteCallError
+from twinkle.remote.arguments import check_travels
 from twinkle.remote.engine_ray import RayComponent
 from twinkle.remote.pickling import packed
 from twinkle.remote.resources import release
@@ -94,6 +95,10 @@ class RayGroup:
         component = RayComponent(self, name, mesh, workers, lazy=lazy)
         # A worker whose positions span two shards is refused before anything is started.
         component.placement("pp_last")
+        for at, value in enumerate(args):
+            check_travels(value, method, (f"argument {at}",))
+        for parameter, value in kwargs.items():
+            check_travels(value, method, (parameter,))
         recipe = packed((kind, args, kwargs, {"device_mesh": mesh if given else None, "remote_group": self.name}))
         width = mesh.world_size // workers
         hosts = self.hosts[:workers]

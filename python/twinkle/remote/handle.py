@@ -1,8 +1,9 @@
 """Handles: rows that stay where they were made until somebody asks for them.
 
 A `Sharded` is a sequence of rows: it has a length, and `select`, `repeat`, `expand`, `minibatch`, `concat` and `zip`
-renumber its rows without moving any. Passed to another component, in whatever depth of an argument, its rows go from
-shard to shard. Only iterating, indexing by a number and `gather()` pull rows into this process.
+renumber its rows without moving any. Passed to another component, in whatever depth of the lists, tuples, mappings and
+dataclasses of an argument, its rows go from shard to shard. Only iterating, indexing by a number and `gather()` pull
+rows into this process.
 
 A handle is one layout over pieces that some calls have stored, of one call or of several: `concat` puts the pieces of
 all its parts under one layout, so that whatever holds for the rows of one call holds for those of many.
@@ -146,7 +147,8 @@ class _RowsBase(Sequence[Any]):
 
     def __reduce__(self) -> Any:
         raise TwinkleError(
-            f"{self!r} is not pickled: pass it to a remote method, anywhere in an argument, or gather() its rows"
+            f"{self!r} is not pickled: pass it to a remote method as an argument, or inside the lists, tuples, "
+            "mappings and dataclasses of one, which is where handles are looked for, or gather() its rows"
         )
 
     def __call__(self) -> Any:

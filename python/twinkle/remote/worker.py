@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import PlanError
 from twinkle.remote import rows
-from twinkle.remote.arguments import filled
+from twinkle.remote.arguments import check_travels, filled
 from twinkle.remote.masking import masked
 from twinkle.remote.parcels import digest_of
 from twinkle.remote.results import Cut, split_result
@@ -205,6 +205,8 @@ def run(  # noqa: PLR0917 - one call, spelled out
     finally:
         set_share(before)
     rest, leaves, names = split_result(value, declaration)
+    if request.component and request.keep is not None:
+        check_travels(rest, declaration.name)
     digest = digest_of((rest, leaves)) if request.digest else None
     if request.keep is None:
         # Another worker has the result; this one's may be anything, None included.
