@@ -163,6 +163,8 @@ def remote_class(
             made.__new__ = _new(original)
         if "__getattr__" not in kind.__dict__:
             kind.__getattr__ = _elsewhere  # type: ignore[attr-defined]
+        if "__setattr__" not in kind.__dict__:
+            made.__setattr__ = _setter(kind)
         return kind
 
     return decorate
@@ -279,12 +281,31 @@ def _set(instance: Any, name: str, *, value: Any) -> None:
         ) from error
 
 
+def _group_of(self: Any) -> str | None:
+    """The group that the object itself lives in; None where it is this one."""
+    return getattr(getattr(self.__dict__.get(_COMPONENT), "group", None), "name", None)
+
+
 def _elsewhere(self: Any, name: str) -> Any:
-    component = self.__dict__.get(_COMPONENT)
-    group = getattr(getattr(component, "group", None), "name", None)
+    group = _group_of(self)
     if group is None or name.startswith("__"):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
     raise AttributeError(
         f"{type(self).__name__!r} object lives in remote group {group!r}, and so does its {name!r}: read it through a "
         "method decorated with @remote_function()"
     )
+
+
+def _setter(kind: Any) -> Any:
+    """A `__setattr__` that refuses what the object itself, in its group, would not hear of."""
+
+    def assign(self: Any, name: str, value: Any) -> None:
+        group = None if name.startswith("_") else _group_of(self)
+        if group is not None:
+            raise AttributeError(
+                f"{type(self).__name__!r} object lives in remote group {group!r}, and so does its {name!r}: set it in "
+                "a method decorated with @remote_function()"
+            )
+        super(kind, self).__setattr__(name, value)
+
+    return assign
