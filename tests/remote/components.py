@@ -30,6 +30,13 @@ class Output:
     loss: float
 
 
+class Holder:
+    """An object of which nobody knows that it holds a handle."""
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+
 @remote_class()
 class Echo:
     """Gives back what it gets, in every way a method can."""
@@ -61,6 +68,18 @@ class Echo:
     def two(self, rows: Any, extra: Any = None, config: Any = None) -> Any:
         return rows, extra, config
 
+    @remote_function(dispatch="slice_dp")
+    def defaulted(self, rows: Any = (1, 2, 3, 4), *, more: Any = (5, 6)) -> Any:
+        return rows, more
+
+    @remote_function(dispatch="slice_dp", rows=("rows", "more"))
+    def defaulted_by_name(self, rows: Any = (), *, more: Any = (5, 6)) -> Any:
+        return rows, more
+
+    @remote_function(dispatch="slice_dp", rows=("batches", "columns"))
+    def starred(self, *batches: Any, **columns: Any) -> Any:
+        return batches, columns
+
     @remote_function(dispatch="slice")
     def per_worker(self, rows: Any) -> Any:
         return rows
@@ -72,6 +91,10 @@ class Echo:
     @remote_function(dispatch=lambda n, i, args, kwargs, mesh: ((args[0] * 10 + i,), {"n": n, "size": mesh.world_size}))
     def by_function(self, number: int, n: int = 0, size: int = 0) -> Any:
         return number, n, size
+
+    @remote_function(dispatch=lambda n, i, args, kwargs, mesh: ((args[0][i], args[1:], i), kwargs))
+    def one_each(self, mine: Any, rest: Any, number: int) -> Any:
+        return mine, rest, number
 
     @remote_function(dispatch="slice_dp", execute="first", collect="flatten")
     def first_alone(self, rows: Any) -> Any:
@@ -155,6 +178,10 @@ class Echo:
     @remote_function(dispatch="slice_dp", collect="flatten")
     def wrong_length(self, rows: Any) -> Any:
         return list(rows)[1:]
+
+    @remote_function(dispatch="slice_dp", collect="flatten")
+    def one_by_one(self, rows: Any) -> Any:
+        yield from rows
 
     @remote_function(dispatch="slice_dp", collect="flatten")
     def nothing(self, rows: Any) -> Any:
@@ -244,6 +271,22 @@ class Echo:
     def dies(self, worker: int) -> None:
         if os.environ["RANK"] == str(worker):
             os._exit(1)
+
+
+class Plain(Echo):
+    """Overrides a remote method with a plain one, which runs where it is called."""
+
+    def same(self, rows: Any) -> Any:
+        return list(super().same([row + 1 for row in rows]))
+
+
+@remote_class()
+class Doubled(Echo):
+    """Overrides a remote method with a remote one, which calls the other in the worker."""
+
+    @remote_function(dispatch="slice_dp", collect="flatten")
+    def same(self, rows: Any) -> Any:
+        return [row * 2 for row in super().same(rows)]
 
 
 @remote_class(execute="first")

@@ -190,7 +190,17 @@ def launched() -> Any:
     torn = Loaders(Torn(6), collate_fn=list, **options)
     told = words(lambda: [batch.gather() for batch in torn])
     refused = words(lambda: Loaders(Torn(6), **{**options, "tail": "cut"}))
+    twice: Any = Loaders(range(8), collate_fn=list, **options)
+    ended = [words(lambda: list(zip(twice, twice, strict=True)))]
+    begun = iter(twice)
+    next(begun)
+    ended.append(words(lambda: twice.load_state_dict({**twice.state_dict(), "seed": 7})))
+    ended.append(next(begun).gather())
+    twice.load_state_dict(twice.state_dict())
+    ended.append(words(lambda: next(begun)))
+    ended.append(words(lambda: Loaders(range(8), prefetch=0, **options)))
     everywhere = [batch.local for batch in Loaders(range(8), batch_size=8, collate_fn=list)]
+    everywhere.append(ended)
     return found, states, rest, len(other), told, refused, everywhere, taker.pulled(Global(list(range(4))))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserList, deque
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from tests.remote import components
 from twinkle import DeviceMesh, Global, Rows, Same, Sharded
-from twinkle.errors import PlacementError, PlanError
+from twinkle.errors import PlacementError, PlanError, RemoteCallError
 from twinkle.remote import collect_tensor_dict
 
 # A type checker does not see what the decorator adds.
@@ -184,6 +185,67 @@ def test_scalars_texts_none_and_arrays_without_dimensions_are_the_same_for_all(t
     assert [options for _, _, options in two.rows_seen([1, 2], text="ab")] == [{"text": "ab"}] * 2
 
 
+@pytest.mark.parametrize("rows", [deque(range(4)), UserList(range(4))], ids=["deque", "UserList"])
+def test_other_sequences_are_cut_like_lists(two: Any, rows: Any) -> None:  # D15
+    assert [part for part, *_ in two.rows_seen(rows)] == [[0, 1], [2, 3]]
+    assert [part for part, *_ in two.two(rows)] == [[0, 1], [2, 3]]
+    assert [part for part, *_ in two.rows_seen(Rows(rows))] == [[0, 1], [2, 3]]
+    assert [part["a"] for part, *_ in two.two({"a": rows})] == [[0, 1], [2, 3]]
+    with pytest.raises(PlanError, match=r"rest\[0\] has 4 items, as many as the call has rows"):
+        two.rows_seen([1, 2, 3, 4], rows)
+
+
+def test_a_sequence_of_handles_is_their_rows(two: Any) -> None:
+    made = two.same([1, 2])
+    assert [part for part, *_ in two.two(deque([made, made]))] == [[1, 2], [1, 2]]
+
+
+BAGS = [{1, 2}, frozenset([1]), {1: 2}.keys(), {1: 2}.values(), {1: 2}.items(), map(str, [1]), iter([1]), reversed([1])]
+
+
+@pytest.mark.parametrize("rows", [*BAGS, (at for at in [1])], ids=lambda rows: type(rows).__name__)
+def test_rows_without_an_order_or_that_are_gone_after_one_look_are_refused(two: Any, rows: Any) -> None:  # D15
+    words = f"rows holds rows, and a {type(rows).__name__} is none: rows are a list, tuple or other sequence, an array"
+    for call in (two.rows_seen, two.two):
+        with pytest.raises(PlanError, match=f"{words}, a tensor or a handle; make a list of its items"):
+            call(rows)
+
+
+def test_a_text_in_the_place_of_declared_rows_is_refused_and_undeclared_is_a_text(two: Any) -> None:
+    for text in ("abcd", b"abcd", bytearray(b"abcd")):
+        with pytest.raises(PlanError, match=f"a {type(text).__name__} is none: .*wrap it in Same, or in a list"):
+            two.two(text)
+        assert [rows for rows, *_ in two.rows_seen(text)] == [text] * 2
+    assert [rows for rows, *_ in two.two(Same("ab"))] == ["ab"] * 2
+    assert [rows for rows, *_ in two.two(3.5)] == [3.5] * 2
+
+
+def test_a_generator_does_not_travel_in_an_argument_or_a_result(two: Any) -> None:
+    words = r"is a generator, which cannot travel between processes: make a list of its items"
+    with pytest.raises(PlanError, match=rf"Echo.everything: argument 0\['a'\]\[0\] {words}"):
+        two.everything({"a": [(word for word in "ab")]})
+    with pytest.raises(PlanError, match=rf"Echo.rows_seen: config {words}"):
+        two.rows_seen([1, 2], config=(word for word in "ab"))
+    with pytest.raises(PlanError, match=rf"Echo.__init__: factor {words}"):
+        Echo(factor=(word for word in "ab"), remote_group="cpu2")
+    with pytest.raises(RemoteCallError, match=f"Echo.one_by_one: the result {words}"):
+        two.one_by_one([1, 2])
+
+
+def test_rows_that_are_a_default_are_cut(two: Any) -> None:
+    assert two.defaulted() == [((1, 2), (5, 6)), ((3, 4), (5, 6))]
+    assert two.defaulted([1, 2]) == [([1], (5, 6)), ([2], (5, 6))]
+    assert two.defaulted_by_name() == [((), (5,)), ((), (6,))]
+    with pytest.raises(PlanError, match="rows has 3 rows and more has 2"):
+        two.defaulted_by_name([1, 2, 3])
+
+
+def test_every_item_of_parameters_with_stars_may_be_declared_rows(two: Any) -> None:
+    assert two.starred([1, 2], (3, 4), c=[5, 6]) == [(([1], (3,)), {"c": [5]}), (([2], (4,)), {"c": [6]})]
+    with pytest.raises(PlanError, match=r"batches\[0\] has 2 rows and batches\[1\] has 3"):
+        two.starred([1, 2], [1, 2, 3])
+
+
 @pytest.mark.parametrize("rows", [[0, 1], (0, 1), np.arange(2)], ids=["list", "tuple", "array"])
 def test_shards_without_rows_are_refused_alike_for_all_types(four: Any, rows: Any) -> None:  # D20
     with pytest.raises(PlanError, match=r"2 rows over 4 data shards: shards \[2, 3\] would be empty"):
@@ -225,6 +287,25 @@ def test_fan_out_lead_gives_rows_to_the_first_worker_of_each_shard(replicas: Any
 
 def test_a_function_dispatches(two: Any) -> None:
     assert two.by_function(4) == [(40, 2, 2), (41, 2, 2)]
+
+
+def test_a_function_may_give_every_worker_handles_and_zips_of_its_own(two: Any) -> None:
+    one, other = two.same([1, 2]), two.same([3, 4])
+    both = [one.zip([7, 8]), other.zip([9, 6], [0, 0])]
+    assert two.one_each(both) == [([(1, 7), (2, 8)], (), 0), ([(3, 9, 0), (4, 6, 0)], (), 1)]
+    shared = [7, 8]
+    uneven = [[one.zip([0, 0]), one.zip(shared)], [other.zip(shared)]]
+    expected = [([[(1, 0), (2, 0)], [(1, 7), (2, 8)]], (), 0), ([[(3, 7), (4, 8)]], (), 1)]
+    assert two.one_each(uneven) == expected
+
+
+@pytest.mark.parametrize("options", [{"remote_group": "cpu2"}, {}], ids=["ray", "here"])
+def test_an_overridden_method_is_a_plain_or_a_remote_one_as_it_is_decorated(two: Any, options: Any) -> None:
+    plain: Any = components.Plain(**options)
+    doubled: Any = components.Doubled(**options)
+    assert plain.same([1, 2]) == [2, 3]
+    assert list(doubled.same([1, 2])) == [2, 4]
+    assert list(Echo.same(doubled, [1, 2])) == [1, 2]
 
 
 def test_groups_stay_together(two: Any) -> None:
@@ -359,6 +440,21 @@ def test_a_component_without_a_mesh_has_one_dp_axis_over_its_workers() -> None:
     component = Echo(remote_group="cpu4")
     assert component.device_mesh == DeviceMesh.from_sizes(dp_size=4)
     assert [one["axes"][0] for one in component.identity()] == [0, 1, 2, 3]
+
+
+def test_attributes_are_neither_read_nor_set_on_the_driver() -> None:
+    component: Any = Echo(3, remote_group="cpu2")
+    for name in ("factor", "new", "device_mesh"):
+        words = f"'Echo' object lives in remote group 'cpu2', and so does its '{name}': set it in a method decorated"
+        with pytest.raises(AttributeError, match=words):
+            setattr(component, name, 77)
+    with pytest.raises(AttributeError, match="and so does its 'factor': read it through a method"):
+        _ = component.factor
+    component._note = 1
+    assert [one["factor"] for one in component.identity()] == [3, 3]
+    here: Any = Echo(3)
+    here.factor = 4
+    assert here.factor == 4
 
 
 def test_components_of_one_group_share_its_processes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -102,8 +103,32 @@ def test_a_base_class_builds_its_part_of_a_component() -> None:
         def __init__(self) -> None:
             super().__init__(1)
 
-    with pytest.raises(PlanError, match=r"decorate it with @remote_class\(\) as well"):
-        Undecorated()
+    for options in ({}, {"remote_group": "any"}, {"device_mesh": None}):
+        undecorated: Any = Undecorated
+        with pytest.raises(
+            PlanError, match=r"Undecorated has a constructor of its own: decorate it with @remote_class"
+        ):
+            undecorated(**options)
+    assert list(inspect.signature(Base).parameters) == ["size"]
+
+
+@pytest.mark.parametrize("wrapper", [staticmethod, classmethod, property])
+def test_only_plain_methods_are_remote_whichever_decorator_comes_first(wrapper: Any) -> None:
+    def method(self: Any) -> None: ...
+
+    with pytest.raises(PlanError, match="remote_function takes plain methods, not"):
+        remote_function()(wrapper(method))
+    with pytest.raises(PlanError, match=rf"Wrapped.made: a {wrapper.__name__} is no remote method, since it is not"):
+        remote_class()(type("Wrapped", (), {"made": wrapper(remote_function()(method))}))
+
+
+def test_a_remote_method_under_another_name_is_refused_when_the_class_is_written() -> None:
+    def forward(self: Any) -> None: ...
+
+    for method, name in ((forward, "forward"), (lambda self: None, "<lambda>")):
+        with pytest.raises(PlanError, match=rf"Kind.alias is .*{name} under another name.*write `def alias\(self"):
+            remote_class()(type("Kind", (), {"forward": forward, "alias": remote_function()(method)}))
+    remote_class()(type("Kind", (), {"forward": remote_function()(forward)}))
 
 
 def test_a_remote_method_keeps_its_name_and_doc() -> None:

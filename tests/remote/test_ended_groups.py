@@ -18,6 +18,8 @@ from tests.remote import components
 from tests.remote.test_failures import gone
 from twinkle import DeviceGroup, DeviceMesh, remote_class, remote_function
 from twinkle.errors import RemoteCallError
+from twinkle.remote import group_ray
+from twinkle.remote.waiting import Deadline
 
 # A type checker does not see what the decorator adds.
 Echo: Any = components.Echo
@@ -138,6 +140,26 @@ def _job(local_ray: None) -> Iterator[None]:
     begun()
     yield
     twinkle.shutdown()
+
+
+def test_the_deadline_of_a_constructor_begins_when_the_processes_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    begins: list[float | None] = []
+
+    def deadline(seconds: float | None) -> Deadline:
+        begins.append(seconds)
+        return Deadline(seconds)
+
+    @remote_class(timeout=30.0)
+    class Prompt:
+        @remote_function()
+        def pid(self) -> int:
+            return os.getpid()
+
+    monkeypatch.setattr(group_ray, "Deadline", deadline)
+    prompt: Any = Prompt
+    prompt(remote_group="pair")
+    prompt(remote_group="pair")
+    assert begins == [300.0, 30.0, 30.0]
 
 
 def words(error: pytest.ExceptionInfo[RemoteCallError]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,72 @@ def test_zipped_rows_meet_where_they_are_needed(handle: Sharded, actor: Any) -> 
         handle.zip([1, 2, 3])
 
 
+MASK = "picked by their numbers, not by a mask of booleans: numpy.flatnonzero"
+NUMBERS = [
+    ("select", [[True, False, True]], MASK),
+    ("select", [np.array([True, False, True])], MASK),
+    ("select", [np.array([True])[0:1].tolist()], MASK),
+    ("select", [[1.9]], r"rows\[0\] must be a whole number, not 1.9"),
+    ("select", [[-1]], r"rows\[0\] must be from 0"),
+    ("select", [[5]], "select names row 5, but there are 3 rows"),
+    ("select", ["12"], "rows must be a list, range or one-dimensional array"),
+    ("select", [iter([1])], "rows must be a list, range or one-dimensional array"),
+    ("repeat", [-1], "times must be from 0"),
+    ("repeat", [1.5], "times must be a whole number, not 1.5"),
+    ("repeat", [2**40], "at most 16777216 are made at once"),
+    ("expand", [[1, -1, 2]], r"counts\[1\] must be from 0"),
+    ("expand", [[1, 1]], "counts, one per row: 3 expected, 2 found"),
+    ("expand", [[0.5, 1, 1]], r"counts\[0\] must be a whole number"),
+    ("minibatch", [2, 2], "2"),
+    ("minibatch", [-1, 2], "-1"),
+    ("minibatch", [0, 0], "0"),
+    ("minibatch", [0], "mini-batches"),
+]
+
+
+@pytest.mark.parametrize(("method", "numbers", "words"), NUMBERS)
+def test_zips_refuse_the_numbers_that_handles_refuse(sampler: Any, method: str, numbers: Any, words: str) -> None:
+    three = sampler.same(list(range(4)))[:3]
+    for rows in (three, three.zip([7, 8, 9])):
+        with pytest.raises((PlanError, IndexError), match=words):
+            getattr(rows, method)(*numbers)
+
+
+def test_zips_are_numbered_anew_as_handles_are(sampler: Any) -> None:
+    zipped = sampler.same(list(range(4))).zip([5, 6, 7, 8])
+    assert zipped.repeat(2).gather() == [(0, 5), (0, 5), (1, 6), (1, 6), (2, 7), (2, 7), (3, 8), (3, 8)]
+    assert zipped.expand(np.array([0, 2, 0, 1])).gather() == [(1, 6), (1, 6), (3, 8)]
+    assert [zipped.minibatch(at, 2).gather() for at in range(2)] == [[(0, 5), (1, 6)], [(2, 7), (3, 8)]]
+    assert zipped[np.array([2, 0])].gather() == [(2, 7), (0, 5)]
+    assert (zipped[np.array([1])].gather(), zipped[np.int64(1)], zipped[-1]) == ([(1, 6)], (1, 6), (3, 8))
+    with pytest.raises(PlanError, match="not by a mask of booleans"):
+        zipped[np.array([True, False, True, False])]
+    assert zipped.repeat(0).gather() == zipped.select([]).gather() == []
+
+
+def test_looking_for_a_row_and_going_backwards_pull_rows_in_batches(
+    sampler: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = sampler.same(list(range(600)))
+    pulls: list[int] = []
+    gather = Sharded.gather
+
+    def counting(self: Any, **options: Any) -> Any:
+        pulls.append(len(self))
+        return gather(self, **options)
+
+    monkeypatch.setattr(Sharded, "gather", counting)
+    assert list(reversed(handle)) == list(range(599, -1, -1))
+    assert handle.index(300) == handle.index(300, 300) == handle.index(300, -400, -1) == 300
+    assert (handle.count(7), 599 in handle, 600 in handle) == (1, True, False)
+    with pytest.raises(ValueError, match="no row of <Sharded rows: 600 rows over 4 shards> from 0 up to 300 is 300"):
+        handle.index(300, 0, 300)
+    assert len(pulls) <= 20
+    zipped = handle.zip(range(600))
+    assert (zipped.index((300, 300)), next(reversed(zipped)), zipped.count((5, 5))) == (300, (599, 599), 1)
+    assert len(pulls) <= 30
+
+
 def test_derived_rows_are_handed_over_in_their_new_order(handle: Sharded, actor: Any) -> None:
     order = [7, 2, 2, 9, 0, 5]
     assert [row["id"] for row in actor.same(handle.select(order)).gather()] == order
@@ -198,6 +265,17 @@ def test_balanced_splits_follow_the_lengths(sampler: Any, actor: Any) -> None:
 def test_a_handle_is_not_pickled(handle: Sharded) -> None:
     with pytest.raises(TwinkleError, match="is not pickled: pass it to a remote method"):
         pickle.dumps(handle)
+
+
+@pytest.mark.parametrize("holder", [lambda handle: {handle}, lambda handle: deque([handle]), components.Holder])
+def test_a_handle_where_none_is_looked_for_is_refused_saying_where_it_would_be_found(
+    handle: Sharded, actor: Any, holder: Any
+) -> None:
+    words = (
+        "or inside the lists, tuples, mappings and dataclasses of one, which is where handles are looked for, or gath"
+    )
+    with pytest.raises(TwinkleError, match=words):
+        actor.everything(holder(handle))
 
 
 def test_the_grpo_loop_shape_sees_rows_and_not_functions(handle: Sharded, sampler: Any) -> None:  # D62

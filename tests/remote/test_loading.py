@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import chain
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from tests.remote import components
 from twinkle import DeviceMesh
-from twinkle.errors import RemoteCallError
+from twinkle.errors import PlanError, RemoteCallError
 from twinkle.remote import RemoteDataLoader, traffic
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -30,9 +31,29 @@ class Broken:
         return at
 
 
+class Ending:
+    """A data set that ends the thread that reads it."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, at: int) -> int:
+        if at == 5:
+            raise SystemExit(3)
+        return at
+
+
 def loader(dataset: Any, **options: Any) -> Any:
     options = {"collate_fn": list, **options}
     return Loader(dataset, batch_size=4, device_mesh=MESH, remote_group="cpu2", **options)
+
+
+@pytest.fixture(params=["worker", "driver"])
+def place(request: pytest.FixtureRequest) -> Any:
+    """Makes loaders that read in a worker, or in this process."""
+    if request.param == "worker":
+        return loader
+    return lambda dataset, **options: Loader(dataset, **{"batch_size": 4, "collate_fn": list, **options})
 
 
 @pytest.fixture(scope="module")
@@ -97,3 +118,76 @@ def test_without_a_group_it_reads_in_the_driver(actor: Any) -> None:
     source = Loader(range(4), batch_size=4, device_mesh=MESH, collate_fn=list)
     (batch,) = list(source)
     assert actor.pulled(batch) == [0, 1, 2, 3]
+
+
+ENDED = "this iteration was ended by a newer one: a loader has one iteration at a time, make another loader"
+
+
+@pytest.mark.timeout(60)
+def test_an_iteration_that_a_newer_one_has_ended_is_refused_at_once(place: Any) -> None:
+    source = place(range(12))
+    with pytest.raises(PlanError, match=re.escape(ENDED)):
+        list(zip(source, source, strict=True))
+    nested = ([list(outer), *(list(inner) for inner in source)] for outer in source)
+    assert next(nested) == [[0, 1, 2, 3], [0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    with pytest.raises(PlanError, match=re.escape(ENDED)):
+        next(nested)
+    assert [list(batch) for batch in source] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+
+
+@pytest.mark.timeout(60)
+def test_loading_a_state_ends_the_iteration_that_is_going_on_unless_the_state_is_refused(place: Any) -> None:
+    source = place(range(16), prefetch=1)
+    batches = iter(source)
+    next(batches)
+    state = source.state_dict()
+    with pytest.raises((PlanError, RemoteCallError), match="seed"):
+        source.load_state_dict({**state, "seed": 7})
+    assert list(next(batches)) == [4, 5, 6, 7]
+    source.load_state_dict(state)
+    with pytest.raises(PlanError, match=r"ended by load_state_dict\(\): a loader has one"):
+        next(batches)
+    assert (len(source), [next(iter(batch)) for batch in source]) == (3, [4, 8, 12])
+
+
+@pytest.mark.timeout(60)
+def test_a_data_set_that_ends_the_reading_thread_leaves_nobody_waiting(place: Any) -> None:
+    source = place(Ending())
+    batches = iter(source)
+    assert list(next(batches)) == [0, 1, 2, 3]
+    for _ in range(2):
+        with pytest.raises(RemoteCallError, match="reading a batch ended with SystemExit: 3"):
+            source.next_batch()
+
+
+@pytest.mark.timeout(60)
+def test_an_epoch_that_has_ended_stays_at_its_end_and_none_begun_has_no_batch(place: Any) -> None:
+    source = place(range(4))
+    with pytest.raises((PlanError, RemoteCallError), match=r"next_batch\(\) comes after begin\(\)"):
+        source.next_batch()
+    assert len(list(source)) == 1
+    assert source.next_batch() is None
+
+
+def test_an_iteration_that_is_abandoned_begins_its_epoch_again_whatever_was_read_ahead(place: Any) -> None:
+    first, second = place(range(8), shuffle=True, prefetch=9), place(range(8), shuffle=True)
+    begun = iter(first)
+    early = list(next(begun))
+    assert list(next(iter(first))) == early
+    assert [[list(batch) for batch in first] for _ in range(2)] == [[list(batch) for batch in second] for _ in range(2)]
+
+
+def test_the_length_during_an_iteration_is_that_of_the_iteration(place: Any) -> None:
+    source = place(range(16), prefetch=9)
+    batches = iter(source)
+    next(batches)
+    source.load_state_dict(source.state_dict())
+    batches = iter(source)
+    next(batches)
+    assert (len(source), len(list(batches)), len(source)) == (3, 2, 4)
+
+
+@pytest.mark.parametrize("prefetch", [0, -1, 1.5, "x", True])
+def test_a_prefetch_that_is_no_number_of_batches_is_refused(place: Any, prefetch: Any) -> None:
+    with pytest.raises(PlanError, match="prefetch must be an integer >= 1, not"):
+        place(range(4), prefetch=prefetch)

@@ -114,7 +114,12 @@ def test_ranks_outside_the_mesh_of_a_loader_have_its_handles(ranks: Any) -> None
         assert ("RemoteDataLoader failed on rank 1: " in torn) == (rank != 1)
         assert "row 6 at position 6 of epoch 0 is bad (OSError: torn row)" in torn
         assert "tail must be 'keep', 'drop' or 'pad', not 'cut'" in refused
-        assert everywhere == [[2 * rank, 2 * rank + 1]]
+        assert everywhere[0] == [2 * rank, 2 * rank + 1]
+        newer, refused_state, second, loaded, prefetch = everywhere[1]
+        assert newer.startswith("PlanError: this iteration was ended by a newer one: a loader has one iteration at a")
+        assert ("seed" in refused_state, second) == (True, [4, 5, 6, 7])
+        assert loaded.startswith("PlanError: this iteration was ended by load_state_dict(): ")
+        assert prefetch == "PlanError: prefetch must be an integer >= 1, not 0"
         assert after == [0, 1, 2, 3]
 
 

@@ -9,9 +9,10 @@ import pytest
 
 import twinkle
 from tests.remote import components
-from twinkle import DeviceGroup, DeviceMesh, get_device_placement
-from twinkle.errors import MeshError, PlacementError, PlanError
+from twinkle import DeviceGroup, DeviceMesh, get_device_placement, remote_class, remote_function
+from twinkle.errors import LauncherError, MeshError, PlacementError, PlanError, RemoteCallError
 from twinkle.remote import resources
+from twinkle.runtime import current
 
 # A type checker does not see what the decorator adds.
 Echo: Any = components.Echo
@@ -160,6 +161,55 @@ def test_initialize_twice_and_wrong_words_are_refused() -> None:
     twinkle.initialize("ray")
     with pytest.raises(PlacementError, match="initialized already; call shutdown"):
         twinkle.initialize("ray")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"seed": "x"}, "seed must be an integer >= 0, not 'x'"),
+        ({"seed": 1.5}, "seed must be an integer >= 0, not 1.5"),
+        ({"global_device_mesh": 4}, "global_device_mesh must be a DeviceMesh, or None, not 4"),
+        ({"lazy_collect": "no"}, "lazy_collect must be True or False, not 'no'"),
+        ({"nproc_per_node": "8"}, "nproc_per_node must be an integer >= 1, not '8'"),
+        ({"ncpu_proc_per_node": 0}, "ncpu_proc_per_node must be an integer >= 1, not 0"),
+        ({"groups": 4}, "groups must be a list of DeviceGroup or of mappings of its fields, not 4"),
+        ({"groups": {"name": "a"}}, "groups must be a list of DeviceGroup or of mappings"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["ray", "local"])
+def test_options_of_another_type_are_refused_before_anything_begins(mode: Any, options: Any, words: str) -> None:
+    with pytest.raises(PlacementError, match=words):
+        twinkle.initialize(mode, **{"groups": [DeviceGroup("a", 1, "GPU")], **options})
+    assert current.mode is None
+    assert free("GPU") == 8
+    twinkle.initialize(mode)
+
+
+def test_what_fails_while_a_job_begins_leaves_nothing_half_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr("twinkle.remote.setup.seed_loaded", lambda seed: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            twinkle.initialize("ray", groups=[DeviceGroup("a", 8, "GPU")])
+    assert (current.mode, current.positions) == (None, None)
+    with monkeypatch.context() as broken:
+        broken.setenv("WORLD_SIZE", "many")
+        with pytest.raises(LauncherError):
+            twinkle.initialize("local")
+    twinkle.initialize("ray", groups=[DeviceGroup("a", 8, "GPU")])
+
+
+@pytest.mark.parametrize("mode", ["ray", "local"])
+def test_a_worker_begins_no_job(mode: Any) -> None:
+    @remote_class()
+    class Nested:
+        @remote_function()
+        def begin(self) -> None:
+            twinkle.initialize("local")
+
+    twinkle.initialize(mode, groups=[DeviceGroup("a", 1, "CPU")])
+    nested: Any = Nested
+    with pytest.raises((PlacementError, RemoteCallError), match="a worker begins no job of its own"):
+        nested(remote_group="a").begin()
 
 
 def test_a_mesh_before_initialize_is_refused() -> None:

@@ -1,18 +1,20 @@
 """Arguments: what of a call is rows and what is the same for every worker, decided before anything is sent.
 
 What is rows is declared: by name in `rows=`, by `Rows`, by being a handle, or, where nothing is declared, by being
-the first parameter and a list, tuple, array or tensor. Nothing is cut because its length happens to fit; what looks
-as if it should have been declared is refused.
+the first parameter and a list, tuple, other sequence, array or tensor. Nothing is cut because its length happens to
+fit; what looks as if it should have been declared is refused, and so are rows without an order of their own.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set, ValuesView
 from dataclasses import dataclass
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 from twinkle.errors import PlanError
+from twinkle.platform.checks import LIST_CAP
 from twinkle.remote import trees
 from twinkle.remote.handle import Sharded, Zipped, is_handle
 from twinkle.remote.joining import joined
@@ -20,10 +22,13 @@ from twinkle.remote.markers import Global, Rows, Same
 from twinkle.remote.rows import count, is_single
 from twinkle.remote.signature import Declaration
 
-__all__ = ["Part", "Prepared", "Slot", "filled", "prepare"]
+__all__ = ["Part", "Prepared", "Slot", "check_travels", "filled", "prepare"]
 
 
+_LAZY = (AsyncGeneratorType, CoroutineType, GeneratorType)
 _HANDLES = {Sharded, Zipped}
+_TEXTS = (str, bytes, bytearray, memoryview)
+_ACCEPTED = "rows are a list, tuple or other sequence, an array, a tensor or a handle"
 
 
 @dataclass(frozen=True)
@@ -88,10 +93,13 @@ def prepare(
             tuple(collector.parts),
             None,
         )
+    _apply_defaults(declaration, bound)
     collector = _Collector(declaration, engine)
     undeclared = []
-    for name, value, holder, key in _named(bound):
-        settled, is_declared = collector.argument(name, value, first=name == _first(bound.signature))
+    for name, parameter, value, holder, key in _named(bound):
+        first = name == _first(bound.signature)
+        is_named = first if declaration.rows is None else not {name, parameter}.isdisjoint(declaration.rows)
+        settled, is_declared = collector.argument(name, value, is_named=is_named)
         holder[key] = settled
         if not is_declared:
             undeclared.append((name, value))
@@ -113,6 +121,21 @@ def filled(template: Any, values: list[Any]) -> Any:
     return trees.rebuilt(template, lambda node, _: (True, values[node.index]) if type(node) is Slot else (False, None))
 
 
+def check_travels(tree: Any, who: str, path: trees.Path = ()) -> None:
+    """Refuses what can go to no other process since it is code that has stopped halfway; `who` begins the words."""
+
+    def leaf(node: Any, path: trees.Path) -> tuple[bool, Any]:
+        if isinstance(node, _LAZY):
+            raise PlanError(
+                f"{who}: {trees.path_text(path)} is a {type(node).__name__}, which cannot travel between processes: "
+                "make a list of its items",
+                argument=trees.path_text(path),
+            )
+        return False, None
+
+    trees.rebuilt(tree, leaf, path)
+
+
 class _Collector:
     """Walks arguments, taking out the parts that are rows."""
 
@@ -120,10 +143,9 @@ class _Collector:
         self.declaration, self.engine = declaration, engine
         self.parts: list[Part] = []
 
-    def argument(self, name: str, value: Any, *, first: bool) -> tuple[Any, bool]:
+    def argument(self, name: str, value: Any, *, is_named: bool) -> tuple[Any, bool]:
         """The settled argument, and whether anybody has said what it is."""
         named = self.declaration.rows
-        is_named = first if named is None else name in named
         if isinstance(value, (Rows, Same, Global)) or not is_named or value is None:
             return self.walk(value, (name,)), isinstance(value, (Rows, Same, Global)) or value is None
         if is_single(value):
@@ -133,6 +155,13 @@ class _Collector:
                 # A mapping may be configuration; a record of columns in the place of the rows is an oversight.
                 return self.walk(value, (name,)), isinstance(value, Mapping)
             return self._columns(value, (name,)), True
+        if _has_no_order(value) or (named is not None and count(value) is None and _is_text_or_items(value)):
+            wanted = "make a list of its items" if not isinstance(value, _TEXTS) else "wrap it in Same, or in a list"
+            raise PlanError(
+                f"{self.declaration.name}: {name} holds rows, and a {type(value).__name__} is none: {_ACCEPTED}; "
+                f"{wanted}",
+                argument=name,
+            )
         return self._rows(value, (name,), refuse=False), True
 
     def walk(self, tree: Any, path: trees.Path) -> Any:
@@ -141,6 +170,9 @@ class _Collector:
 
     def _leaf(self, node: Any, path: trees.Path) -> tuple[bool, Any]:
         cuts = self.declaration.cuts
+        if self.engine is not None and isinstance(node, _LAZY):
+            # In this very process it may be handed on.
+            check_travels(node, self.declaration.name, path)
         if isinstance(node, Same):
             whole = _Collector(Declaration(name=self.declaration.name), self.engine)
             whole.parts = self.parts
@@ -186,6 +218,7 @@ class _Collector:
         name = trees.path_text(path)
         if is_handle(value):
             return self._leaf(value, path)[1]
+        value = _as_list(value, name)
         handles = _listed(value)
         if handles:
             return self._leaf(joined(handles), path)[1]
@@ -203,8 +236,8 @@ class _Collector:
             # Scalars, texts and arrays without dimensions are the same for everybody.
             return self.walk(value, path)
         raise PlanError(
-            f"{self.declaration.name}: {name} is a {type(value).__name__}, which holds no rows: rows are a list, "
-            "tuple, array, tensor or handle, or a mapping or dataclass whose every column is one",
+            f"{self.declaration.name}: {name} is a {type(value).__name__}, which holds no rows: {_ACCEPTED}, or a "
+            "mapping or dataclass whose every column is one",
             argument=name,
         )
 
@@ -228,19 +261,54 @@ def _listed(value: Any) -> list[Any]:
     return found
 
 
-def _named(bound: inspect.BoundArguments) -> Iterator[tuple[str, Any, Any, Any]]:
-    """Every argument by name, with the container and the key that hold it."""
+def _is_sequence(value: object) -> bool:
+    """Whether this is a sequence of items that is no list, tuple, range or text, such as a deque."""
+    return isinstance(value, Sequence) and not isinstance(value, _TEXTS) and count(value) is None
+
+
+def _as_list(value: Any, name: str) -> Any:
+    """A sequence that is not cut in its own type as a list; anything else as it is."""
+    if not _is_sequence(value):
+        return value
+    if len(value) > LIST_CAP:
+        raise PlanError(f"{name} has {len(value)} items, and a list of at most {LIST_CAP} is made of a sequence")
+    return list(value)
+
+
+def _has_no_order(value: object) -> bool:
+    """Whether this is a bag of items, or can be gone through only once."""
+    return isinstance(value, (Set, ValuesView, Iterator))
+
+
+def _is_text_or_items(value: Any) -> bool:
+    """Whether this has items and is nothing that rows can be cut from."""
+    return isinstance(value, Iterable) and not _is_sequence(value) and getattr(value, "shape", None) != ()
+
+
+def _apply_defaults(declaration: Declaration, bound: inspect.BoundArguments) -> None:
+    """Puts in the rows that a parameter has by default, which are the same on every rank of a job."""
+    first = _first(bound.signature)
+    for name, entry in bound.signature.parameters.items():
+        is_named = name == first if declaration.rows is None else name in declaration.rows
+        if is_named and name not in bound.arguments and entry.default is not inspect.Parameter.empty:
+            rows = _as_list(entry.default, name)
+            if count(rows):
+                bound.arguments[name] = Global(rows)
+
+
+def _named(bound: inspect.BoundArguments) -> Iterator[tuple[str, str, Any, Any, Any]]:
+    """Every argument by name, with the parameter that takes it and the container and the key that hold it."""
     for name, value in list(bound.arguments.items()):
         kind = bound.signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_KEYWORD:
             copied = bound.arguments[name] = dict(value)
-            yield from ((key, item, copied, key) for key, item in value.items())
+            yield from ((key, name, item, copied, key) for key, item in value.items())
         elif kind is inspect.Parameter.VAR_POSITIONAL:
             # A list while it is settled; `prepare` makes it a tuple again.
             listed = bound.arguments[name] = list(value)
-            yield from ((f"{name}[{at}]", item, listed, at) for at, item in enumerate(value))
+            yield from ((f"{name}[{at}]", name, item, listed, at) for at, item in enumerate(value))
         else:
-            yield name, value, bound.arguments, name
+            yield name, name, value, bound.arguments, name
 
 
 def _first(signature: inspect.Signature) -> str | None:
@@ -273,7 +341,7 @@ def _refuse_undeclared(declaration: Declaration, name: str, value: Any, rows: in
         )
     if rows is None or rows < 2 or is_handle(value):
         return
-    if count(value) == rows and not any(
+    if (len(value) if _is_sequence(value) else count(value)) == rows and not any(
         isinstance(item, (Sharded, Zipped, Rows, Same, Global)) for _, item in trees.children(value)
     ):
         raise PlanError(

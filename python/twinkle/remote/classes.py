@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from twinkle.errors import PlacementError, PlanError
 from twinkle.remote.session import current_session
-from twinkle.remote.signature import declared
+from twinkle.remote.signature import check_methods, declared
 from twinkle.runtime import current
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ def remote_function(  # noqa: PLR0917 - the contract's order
 
     Where rows go: `dispatch` 'all' gives every worker everything, 'slice_dp' cuts rows into one shard per data rank,
     'slice' into one per worker, a function `(workers, worker, args, kwargs, device_mesh)` returns each worker's
-    arguments. `rows` names the parameters that are rows; None is the first one, if it is a list, tuple, array, tensor
-    or handle; a list of handles is the rows of each in turn. `split` is 'even', 'pad' (shards of one size, short ones
-    repeating a row, which `loss_mask` masks) or a function `(n, shards)` that returns a Layout; `group` keeps that many
-    neighbours together; shards without rows are refused unless `allow_empty`. `fan_out='lead'` gives rows to the first
-    worker of each shard alone, the others get None.
+    arguments. `rows` names the parameters that are rows, `*args` and `**kwargs` too; None is the first one, if it is
+    a list, tuple or other sequence, an array, a tensor or a handle; a list of handles is the rows of each in turn.
+    `split` is 'even', 'pad' (shards of one size, short ones repeating a row, which `loss_mask` masks) or a function
+    `(n, shards)` that returns a Layout; `group` keeps that many neighbours together; shards without rows are refused
+    unless `allow_empty`. `fan_out='lead'` gives rows to the first worker of each shard alone, the others get None.
 
     Who runs: `execute` 'all', 'first' (worker 0, with all rows), or 'peer' (this driver's share of the workers).
 
@@ -97,7 +97,8 @@ def remote_function(  # noqa: PLR0917 - the contract's order
     declaration = declared(options)
 
     def decorate(method: _Method) -> _Method:
-        if inspect.iscoroutinefunction(method) or not callable(method):
+        wrapped = isinstance(method, (staticmethod, classmethod, type))
+        if not callable(method) or wrapped or inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
             raise PlanError(f"remote_function takes plain methods, not {method!r}")
         own = declaration.of(method)
 
@@ -128,7 +129,8 @@ def remote_class(
 
     `on_error` and `timeout` say the same of the constructors as `remote_function` says of a method: with 'kill_group' a
     worker whose constructor fails does not leave its peers in a rendezvous, where whatever the group is asked later
-    would wait behind them. In local mode neither has an effect.
+    would wait behind them. `timeout` begins when the processes of the group are there, for which the first component
+    of a group waits. In local mode neither has an effect.
     """
     if execute not in ("all", "first"):
         raise PlanError(f"remote_class: execute must be 'all' or 'first', not {execute!r}; write @remote_class()")
@@ -137,6 +139,7 @@ def remote_class(
     def decorate(kind: type) -> Any:
         if not isinstance(kind, type):
             raise PlanError(f"remote_class decorates a class, not {kind!r}")
+        check_methods(kind)
         original = kind.__init__  # type: ignore[misc]
 
         @functools.wraps(original)
@@ -150,19 +153,44 @@ def remote_class(
                 )
                 return
             if type(self).__init__ is not init:
-                raise PlanError(
-                    f"{type(self).__qualname__} has a constructor of its own: decorate it with @remote_class() as well",
-                    kind=type(self).__qualname__,
-                )
+                raise _undecorated(type(self))
             _begin(self, execute, making, args, kwargs, remote_group, device_mesh)
 
         init.__twinkle_init__ = original  # type: ignore[attr-defined]
         kind.__init__ = init  # type: ignore[misc]
+        made: Any = kind
+        if made.__new__ is object.__new__:
+            made.__new__ = _new(original)
         if "__getattr__" not in kind.__dict__:
             kind.__getattr__ = _elsewhere  # type: ignore[attr-defined]
+        if "__setattr__" not in kind.__dict__:
+            made.__setattr__ = _setter(kind)
         return kind
 
     return decorate
+
+
+def _new(constructor: Any) -> Any:
+    """A `__new__` that hears of a subclass whose own constructor would not know what `remote_group` is."""
+
+    def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        ours = {"remote_group", "device_mesh"} & kwargs.keys()
+        if ours and not hasattr(cls.__init__, "__twinkle_init__"):
+            known = inspect.signature(cls.__init__).parameters.values()
+            if not any(entry.name in ours or entry.kind is inspect.Parameter.VAR_KEYWORD for entry in known):
+                raise _undecorated(cls)
+        return object.__new__(cls)
+
+    # What the class is called with is what its constructor takes.
+    new.__wrapped__ = constructor  # type: ignore[attr-defined]
+    return staticmethod(new)
+
+
+def _undecorated(kind: type) -> PlanError:
+    return PlanError(
+        f"{kind.__qualname__} has a constructor of its own: decorate it with @remote_class() as well",
+        kind=kind.__qualname__,
+    )
 
 
 def construct(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any], offered: dict[str, Any]) -> Any:
@@ -253,12 +281,31 @@ def _set(instance: Any, name: str, *, value: Any) -> None:
         ) from error
 
 
+def _group_of(self: Any) -> str | None:
+    """The group that the object itself lives in; None where it is this one."""
+    return getattr(getattr(self.__dict__.get(_COMPONENT), "group", None), "name", None)
+
+
 def _elsewhere(self: Any, name: str) -> Any:
-    component = self.__dict__.get(_COMPONENT)
-    group = getattr(getattr(component, "group", None), "name", None)
+    group = _group_of(self)
     if group is None or name.startswith("__"):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
     raise AttributeError(
         f"{type(self).__name__!r} object lives in remote group {group!r}, and so does its {name!r}: read it through a "
         "method decorated with @remote_function()"
     )
+
+
+def _setter(kind: Any) -> Any:
+    """A `__setattr__` that refuses what the object itself, in its group, would not hear of."""
+
+    def assign(self: Any, name: str, value: Any) -> None:
+        group = None if name.startswith("_") else _group_of(self)
+        if group is not None:
+            raise AttributeError(
+                f"{type(self).__name__!r} object lives in remote group {group!r}, and so does its {name!r}: set it in "
+                "a method decorated with @remote_function()"
+            )
+        super(kind, self).__setattr__(name, value)
+
+    return assign

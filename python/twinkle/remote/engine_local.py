@@ -26,6 +26,7 @@ from twinkle.remote.masking import masked
 from twinkle.remote.parcels import digest_of
 from twinkle.remote.results import Leaf, combined
 from twinkle.remote.session import current_session
+from twinkle.remote.signature import method_of
 from twinkle.remote.split import alike, end_to_end, layout_of
 from twinkle.remote.waiting import Deadline, call_error
 from twinkle.remote.worker import Reply, Request, run
@@ -153,7 +154,7 @@ class _Call:
             (),
             declaration.verify_replicas,
         )
-        method = getattr(type(self.component.instance), declaration.name.rpartition(".")[2]).__twinkle__[1]
+        _, method = method_of(type(self.component.instance), declaration.name)
         args, kwargs = filled(prepared.args, values), filled(prepared.kwargs, values)
         try:
             with self.component.inside():

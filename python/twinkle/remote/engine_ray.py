@@ -204,12 +204,12 @@ class _Call:
                 sources = Sources(self.component, worker)
                 prepared = self.prepared_each[at if len(self.prepared_each) > 1 else 0]
                 fills = tuple(
-                    self._fill(part, index, worker, shard, plans, whole, sources)
-                    for index, part in enumerate(prepared.parts)
+                    self._fill(part, _columns(prepared), worker, shard, plans, whole, sources)
+                    for part in prepared.parts
                 )
                 request = Request(
                     self.component.name,
-                    self.declaration.name.rpartition(".")[2],
+                    self.declaration.name,
                     fills,
                     shard,
                     layout,
@@ -219,7 +219,7 @@ class _Call:
                     self.declaration.verify_replicas,
                 )
                 template = templates[at if len(templates) > 1 else 0]
-                shared = [template, plain[shard] if plain else None]
+                shared = [template, plain[at]]
                 # Every argument of a call costs: what is small travels in one.
                 apart = {place: one for place, one in enumerate(shared) if not isinstance(one, bytes | None)}
                 inline = [None if place in apart else one for place, one in enumerate(shared)]
@@ -233,14 +233,18 @@ class _Call:
 
     # Rows on their way to the workers.
 
-    def _plain(self) -> list[Any] | None:
-        """For each shard, its rows of what the driver has, pickled once."""
-        columns = list(_plain_parts(self.prepared.parts))
-        if not columns:
-            return None
+    def _plain(self) -> list[Any]:
+        """For each worker, its rows of what the driver has: pickled once for all workers that get the same."""
+        workers = self.target.workers
+        if len(self.prepared_each) > 1:
+            # A function has given every worker arguments of its own.
+            return [self._blob_of(each, copies=1) for each in self.prepared_each]
         if self.layout is None:
             # Beside a handle of which everybody gets all rows: the same for everybody.
-            return [_blob([part.value for part in columns])] * self.target.shards
+            return [self._blob_of(self.prepared, copies=2)] * len(workers)
+        columns = _plain_parts(self.prepared.parts)
+        if not columns:
+            return [None] * len(workers)
         traffic.driver_rows += self.layout.n
         lead_only = self.declaration.fan_out == "lead"
         made = []
@@ -248,7 +252,12 @@ class _Call:
             cut = [_cut(part, self.layout, shard, self.declaration) for part in columns]
             copies = 1 if lead_only else len(self.target.members[shard])
             made.append(_blob(cut, copies))
-        return made
+        return [made[self.target.shard_of[worker]] for worker in workers]
+
+    @staticmethod
+    def _blob_of(prepared: Prepared, *, copies: int) -> Any:
+        columns = _plain_parts(prepared.parts)
+        return _blob([part.value for part in columns], copies) if columns else None
 
     def _plans(self) -> dict[int, Plan]:
         """For each handle that is cut, what every worker reads."""
@@ -269,7 +278,7 @@ class _Call:
     def _fill(  # noqa: PLR0917 - one slot, spelled out
         self,
         part: Part,
-        index: int,
+        columns: dict[int, int],
         worker: int,
         shard: int,
         plans: dict[int, Plan],
@@ -280,21 +289,16 @@ class _Call:
             return Fill(part.name, absent=True)
         if part.kind == "zip":
             inner = [_inner(part, value) for value in part.value.parts]
-            parts = tuple(self._fill(one, index, worker, shard, plans, whole, sources) for one in inner)
+            parts = tuple(self._fill(one, columns, worker, shard, plans, whole, sources) for one in inner)
             return Fill(part.name, parts=parts)
         if part.kind == "handle":
             plan = (whole if part.whole else plans)[id(part.value)]
             return plan.fill(part.name, worker, 0 if part.whole else shard, sources)
-        return Fill(part.name, plain=self.columns[id(part.value)])
+        return Fill(part.name, plain=columns[id(part.value)])
 
     def _gets_rows(self, worker: int) -> bool:
         members = self.target.members[self.target.shard_of[worker]]
         return self.declaration.fan_out != "lead" or worker == min(members)
-
-    @cached_property
-    def columns(self) -> dict[int, int]:
-        """The place of each plain value among what the driver cuts."""
-        return {id(part.value): at for at, part in enumerate(_plain_parts(self.prepared.parts))}
 
     # Results on their way back.
 
@@ -416,6 +420,11 @@ def _plain_parts(parts: Sequence[Part]) -> list[Part]:
         elif part.kind != "handle":
             found.append(part)
     return found
+
+
+def _columns(prepared: Prepared) -> dict[int, int]:
+    """The place of each plain value among what the driver cuts."""
+    return {id(part.value): at for at, part in enumerate(_plain_parts(prepared.parts))}
 
 
 def _inner(part: Part, value: Any) -> Part:

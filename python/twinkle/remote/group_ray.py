@@ -7,6 +7,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import RemoteCallError
+from twinkle.remote.arguments import check_travels
 from twinkle.remote.engine_ray import RayComponent
 from twinkle.remote.pickling import packed
 from twinkle.remote.resources import release
@@ -86,7 +87,7 @@ class RayGroup:
         lazy: bool,
     ) -> RayComponent:
         """Makes one component object on every worker, or on the first."""
-        method, deadline = f"{kind.__qualname__}.__init__", Deadline(making.timeout)
+        method = f"{kind.__qualname__}.__init__"
         self.check_alive(method)
         workers = 1 if first else self.workers
         self._components += 1
@@ -94,9 +95,15 @@ class RayGroup:
         component = RayComponent(self, name, mesh, workers, lazy=lazy)
         # A worker whose positions span two shards is refused before anything is started.
         component.placement("pp_last")
+        for at, value in enumerate(args):
+            check_travels(value, method, (f"argument {at}",))
+        for parameter, value in kwargs.items():
+            check_travels(value, method, (parameter,))
         recipe = packed((kind, args, kwargs, {"device_mesh": mesh if given else None, "remote_group": self.name}))
         width = mesh.world_size // workers
         hosts = self.hosts[:workers]
+        # The processes have a deadline of their own, which the first component of a group meets.
+        deadline = Deadline(making.timeout)
         with self.order:
             references = [
                 host.build.remote(name, recipe, tuple(range(worker * width, (worker + 1) * width)), mesh)

@@ -1,8 +1,9 @@
 """Handles: rows that stay where they were made until somebody asks for them.
 
 A `Sharded` is a sequence of rows: it has a length, and `select`, `repeat`, `expand`, `minibatch`, `concat` and `zip`
-renumber its rows without moving any. Passed to another component, in whatever depth of an argument, its rows go from
-shard to shard. Only iterating, indexing by a number and `gather()` pull rows into this process.
+renumber its rows without moving any. Passed to another component, in whatever depth of the lists, tuples, mappings and
+dataclasses of an argument, its rows go from shard to shard. Only iterating, indexing by a number and `gather()` pull
+rows into this process.
 
 A handle is one layout over pieces that some calls have stored, of one call or of several: `concat` puts the pieces of
 all its parts under one layout, so that whatever holds for the rows of one call holds for those of many.
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from twinkle.errors import PlanError, TwinkleError
+from twinkle.platform.checks import shown
 from twinkle.remote import rows as row_tools
 from twinkle.remote.split import side_by_side
 
@@ -108,22 +110,25 @@ class _RowsBase(Sequence[Any]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return self.select(range(len(self))[index])
-        if not hasattr(index, "__index__"):
+        if not hasattr(index, "__index__") or tuple(getattr(index, "shape", ())):
+            # Arrays and tensors of any length have `__index__` too.
             return self.select(index)
         at = index.__index__()
         if not -len(self) <= at < len(self):
             raise IndexError(f"row {at} of {len(self)} rows")
         return next(iter(self.select([at % len(self)])))
 
-    def repeat(self, times: int) -> Any:
-        """Every row `times` times, the copies of a row next to each other. Nothing is moved."""
-        return self.select([row for row in range(len(self)) for _ in range(times)])
+    def __reversed__(self) -> Iterator[Any]:
+        for stop in range(len(self), 0, -_PULLED_ROWS):
+            yield from reversed(list(self[max(stop - _PULLED_ROWS, 0) : stop]))
 
-    def expand(self, counts: Sequence[int]) -> Any:
-        """Row i `counts[i]` times. Nothing is moved."""
-        if len(counts) != len(self):
-            raise PlanError(f"{len(counts)} counts for {len(self)} rows", counts=len(counts), rows=len(self))
-        return self.select([row for row, count in enumerate(counts) for _ in range(count)])
+    def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
+        """The number of the first row that is `value`, from `start` up to `stop`; ValueError where there is none."""
+        numbers = range(len(self))[start:stop]
+        for at, row in zip(numbers, self.select(numbers), strict=True):
+            if row is value or row == value:
+                return at
+        raise ValueError(f"no row of {self!r} from {numbers.start} up to {numbers.stop} is {shown(value)}")
 
     def concat(self, *others: Any) -> Any:
         """These rows, then those of the other handles, in order, as one handle. Nothing is moved.
@@ -142,7 +147,8 @@ class _RowsBase(Sequence[Any]):
 
     def __reduce__(self) -> Any:
         raise TwinkleError(
-            f"{self!r} is not pickled: pass it to a remote method, anywhere in an argument, or gather() its rows"
+            f"{self!r} is not pickled: pass it to a remote method as an argument, or inside the lists, tuples, "
+            "mappings and dataclasses of one, which is where handles are looked for, or gather() its rows"
         )
 
     def __call__(self) -> Any:
@@ -186,7 +192,7 @@ class Sharded(_RowsBase):
 
     def select(self, rows: Any) -> Sharded:
         """The rows of these numbers, in this order; a row may come more than once. Nothing is moved."""
-        return self._viewed(self.layout.select(rows))
+        return self._viewed(_selected(self.layout, rows))
 
     def repeat(self, times: int) -> Sharded:
         """Every row `times` times, the copies of a row next to each other. Nothing is moved."""
@@ -283,15 +289,38 @@ class Zipped(_RowsBase):
         return row_tools.count(self.parts[0]) or 0
 
     def select(self, rows: Any) -> Zipped:
-        """The rows of these numbers, in this order. Nothing is moved."""
-        numbers = [int(row) for row in rows]
+        """The rows of these numbers, in this order; a row may come more than once. Nothing is moved."""
+        _selected(self._layout(), rows)
+        return self._taken([int(row) for row in rows])
+
+    def repeat(self, times: int) -> Zipped:
+        """Every row `times` times, the copies of a row next to each other. Nothing is moved."""
+        self._layout().repeat(times)
+        return self._taken([row for row in range(len(self)) for _ in range(times)])
+
+    def expand(self, counts: Sequence[int]) -> Zipped:
+        """Row i `counts[i]` times. Nothing is moved."""
+        self._layout().expand(counts)
+        return self._taken([row for row, count in enumerate(counts) for _ in range(count)])
+
+    def minibatch(self, index: int, count: int | None = None) -> Zipped:
+        """The rows of one of `count` even mini-batches. Nothing is moved."""
+        from twinkle.plan import Layout
+
+        if count is None:
+            raise PlanError("the parts of a zip have mini-batches of their own: say of how many even ones, as count")
+        return self._taken(Layout.even(len(self), count).rows(index).tolist())
+
+    def _layout(self) -> Layout:
+        """What refuses the same as the layout of a handle of as many rows."""
+        from twinkle.plan import Layout
+
+        return Layout.even(len(self), 1)
+
+    def _taken(self, numbers: list[int]) -> Zipped:
+        cuts = [(row, row + 1) for row in numbers]
         return Zipped(
-            [
-                part.select(numbers)
-                if isinstance(part, _RowsBase)
-                else row_tools.take(part, [(r, r + 1) for r in numbers])
-                for part in self.parts
-            ]
+            [part.select(numbers) if isinstance(part, _RowsBase) else row_tools.take(part, cuts) for part in self.parts]
         )
 
     def gather(self, *, timeout: float | None = None) -> list[tuple[Any, ...]]:
@@ -304,6 +333,17 @@ class Zipped(_RowsBase):
 
     def __repr__(self) -> str:
         return f"<Zipped: {len(self)} rows of {len(self.parts)} parts>"
+
+
+def _selected(layout: Layout, rows: Any) -> Layout:
+    """The layout of these rows of another; refused where they are a mask."""
+    first = rows[0] if isinstance(rows, (list, tuple)) and rows else rows
+    if isinstance(first, bool) or str(getattr(first, "dtype", "")).endswith("bool"):
+        raise PlanError(
+            f"rows are picked by their numbers, not by a mask of booleans: numpy.flatnonzero(mask) is the numbers of "
+            f"those that {shown(rows)} keeps"
+        )
+    return layout.select(rows)
 
 
 def is_handle(value: object) -> bool:

@@ -11,6 +11,7 @@ from twinkle.remote import trees
 from twinkle.remote.batches import Handles, with_rows
 from twinkle.remote.exchange import Exchange, exchange
 from twinkle.remote.keeping import local_handle, local_keeper
+from twinkle.remote.reading import superseded
 from twinkle.remote.session import current_session
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class LaunchedLoader:
         self._keeper = local_keeper(mesh)
         self._loader: DataLoader | None = None
         self._steps: Iterator[Step] | None = None
+        #: How many iterations were begun, the number of the one that goes on, and what ended the one before it.
+        self._begun, self._iteration, self._ended_by = 0, 0, ""
 
         def made() -> Any:
             self._loader = DataLoader(dataset, device_mesh=mesh, **options)
@@ -71,8 +74,8 @@ class LaunchedLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of one epoch, each a handle, or with handles in the places of its columns."""
-        self.begin()
-        while (batch := self.next_batch()) is not None:
+        iteration = self.begin()
+        while (batch := self.next_batch(iteration)) is not None:
             yield batch
 
     def __len__(self) -> int:
@@ -87,8 +90,10 @@ class LaunchedLoader:
         """The same as `len()`."""
         return len(self)
 
-    def begin(self) -> None:
-        """Starts reading an epoch."""
+    def begin(self) -> int:
+        """Starts reading an epoch, and returns the number of this iteration; the one before it ends."""
+        self._iteration = self._begun = self._begun + 1
+        self._ended_by = "a newer one"
 
         def begun() -> Any:
             self._close()
@@ -97,9 +102,15 @@ class LaunchedLoader:
             return self._known()
 
         self._count, self._state = self._everywhere(begun)
+        return self._begun
 
-    def next_batch(self) -> Any:
-        """The next batch, None at the end of the epoch; what its reading raised on any rank is raised here."""
+    def next_batch(self, iteration: int | None = None) -> Any:
+        """The next batch, None at the end of the epoch; what its reading raised on any rank is raised here.
+
+        `iteration` is a number that `begin()` gave, None the newest. One that has been ended is refused, on all ranks.
+        """
+        if self._begun and (not self._iteration or iteration not in (None, self._iteration)):
+            raise superseded(self._begun if iteration is None else iteration, self._ended_by)
         own: list[Any] = []
 
         def read() -> Any:
@@ -133,15 +144,19 @@ class LaunchedLoader:
         return self._state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues behind a saved cursor; the next iteration begins there. Every rank loads the same."""
+        """Continues behind a saved cursor; the next iteration begins there, and one that is going on ends.
+
+        Every rank loads the same. A state that is refused changes nothing.
+        """
 
         def loaded() -> Any:
-            self._close()
             assert self._loader is not None
             self._loader.load_state_dict(state)
+            self._close()
             return self._known()
 
         self._count, self._state = self._everywhere(loaded)
+        self._iteration, self._ended_by = 0, "load_state_dict()"
 
     def _close(self) -> None:
         """Leaves an iteration that was abandoned."""

@@ -6,12 +6,13 @@ import atexit
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from twinkle.errors import PlacementError
 from twinkle.group import DeviceGroup
 from twinkle.platform import Platform
+from twinkle.platform.checks import shown, whole
 from twinkle.remote.seeding import seed_loaded
 from twinkle.remote.session import Session, current_session, set_session
 from twinkle.runtime import current
@@ -47,21 +48,35 @@ def initialize(  # noqa: PLR0917 - the contract's order
     methods return with the workers, as handles; False pulls them. `seed` seeds this process and every worker, None
     leaves them.
 
-    Refused (`PlacementError`): a second call before `shutdown`, groups that do not fit the nodes, devices that are
-    not granted in time. Whatever is refused, nothing stays reserved.
+    Refused (`PlacementError`): a call inside a worker or a component's method, a second call before `shutdown`, groups
+    that do not fit the nodes, devices that are not granted in time. Whatever is refused, nothing stays reserved, and
+    the next call begins anew.
     """
+    if current.mode == "worker":
+        raise PlacementError("a worker begins no job of its own; call initialize() where the script begins")
     if current_session() is not None:
         raise PlacementError("twinkle is initialized already; call shutdown() before another initialize()")
     if mode not in ("local", "ray"):
         raise PlacementError(f"mode must be 'local' or 'ray', not {mode!r}", mode=mode)
-    asked = tuple(group if isinstance(group, DeviceGroup) else _group(group) for group in groups or ())
-    session = Session(mode, asked, global_device_mesh, lazy_collect, seed)
+    seed = None if seed is None else whole(seed, "seed", PlacementError)
+    nproc_per_node = whole(nproc_per_node, "nproc_per_node", PlacementError, least=1)
+    ncpu_proc_per_node = whole(ncpu_proc_per_node, "ncpu_proc_per_node", PlacementError, least=1)
+    if not isinstance(lazy_collect, bool):
+        raise PlacementError(f"lazy_collect must be True or False, not {shown(lazy_collect)}")
+    session = Session(mode, _groups(groups), _mesh(global_device_mesh), lazy_collect, seed)
+    try:
+        if mode == "ray":
+            _start_ray(session, nproc_per_node, ncpu_proc_per_node)
+        mesh = global_device_mesh or _world_mesh(mode)
+        seed_loaded(seed)
+    except BaseException:
+        if mode == "ray":
+            _release(session)
+        raise
     if mode == "ray":
-        _start_ray(session, nproc_per_node, ncpu_proc_per_node)
         current.positions, current.positions_mesh = (), None
     set_session(session)
-    current.mode, current.device_mesh = mode, global_device_mesh or _world_mesh(mode)
-    seed_loaded(seed)
+    current.mode, current.device_mesh = mode, mesh
     atexit.register(shutdown)
 
 
@@ -82,8 +97,10 @@ def shutdown() -> None:
 
 
 def _release(session: Session) -> None:
-    import ray
-
+    try:
+        import ray
+    except ImportError:
+        return
     from twinkle.remote.resources import release
 
     for group in session.ray_groups.values():
@@ -116,16 +133,26 @@ def _start_ray(session: Session, nproc_per_node: int, ncpu_proc_per_node: int) -
         if not named and os.environ[_LOOPBACK] == "0" and constants is not None:
             # Whoever had imported Ray before had it read the environment too early.
             constants.ENABLE_RAY_CLUSTER = False
-        ray.init(logging_level=logging.ERROR, **local)
+        # Said before it is so: what is interrupted while it starts is ended as well.
         session.owns_ray = True
-    try:
-        reservations, session.placement_groups = reserve(session.groups, nproc_per_node, ncpu_proc_per_node)
-    except BaseException:
-        if session.owns_ray:
-            ray.shutdown()
-        raise
+        ray.init(logging_level=logging.ERROR, **local)
+    reservations, session.placement_groups = reserve(session.groups, nproc_per_node, ncpu_proc_per_node)
     for number, (name, reservation) in enumerate(reservations.items()):
         session.ray_groups[name] = RayGroup(reservation, number, session.seed)
+
+
+def _groups(given: Any) -> tuple[DeviceGroup, ...]:
+    if given is not None and (isinstance(given, (str, Mapping, DeviceGroup)) or not isinstance(given, Iterable)):
+        raise PlacementError(f"groups must be a list of DeviceGroup or of mappings of its fields, not {shown(given)}")
+    return tuple(group if isinstance(group, DeviceGroup) else _group(group) for group in given or ())
+
+
+def _mesh(given: Any) -> DeviceMesh | None:
+    from twinkle.mesh import DeviceMesh
+
+    if given is not None and not isinstance(given, DeviceMesh):
+        raise PlacementError(f"global_device_mesh must be a DeviceMesh, or None, not {shown(given)}")
+    return given
 
 
 def _group(given: Any) -> DeviceGroup:

@@ -17,7 +17,7 @@ from twinkle.remote.waiting import check_timeout
 if TYPE_CHECKING:
     from twinkle.plan import CollectFrom
 
-__all__ = ["RULES", "Declaration", "declared"]
+__all__ = ["RULES", "Declaration", "check_methods", "declared", "method_of"]
 
 #: The words each option takes; where a function is accepted as well, the last column says so.
 _WORDS: dict[str, tuple[tuple[str, ...], bool]] = {
@@ -135,6 +135,39 @@ def declared(options: Mapping[str, Any]) -> Declaration:
     )
     _check_together(made)
     return made
+
+
+def method_of(kind: type, name: str) -> tuple[Declaration, Any]:
+    """The declaration and the function of a remote method, by its qualified name.
+
+    A method that a class overrides is still there for `super()`, so that its own one is not always what is meant.
+    """
+    for base in kind.__mro__:
+        found = getattr(base.__dict__.get(name.rpartition(".")[2]), "__twinkle__", None)
+        if found is not None and found[0].name == name:
+            declaration, method = found
+            return declaration, method
+    raise PlanError(f"{kind.__qualname__} has no remote method {name} here: define it in the body of the class")
+
+
+def check_methods(kind: type) -> None:
+    """Refuses remote methods that a worker would not find, or could not call on its object."""
+    for base in kind.__mro__:
+        for name, value in base.__dict__.items():
+            inner = value.fget if isinstance(value, property) else getattr(value, "__func__", None)
+            if hasattr(inner, "__twinkle__"):
+                raise PlanError(
+                    f"{base.__qualname__}.{name}: a {type(value).__name__} is no remote method, since it is not called "
+                    "on an object in a worker; remote_function takes plain methods",
+                    method=name,
+                )
+            declaration = getattr(value, "__twinkle__", (None,))[0]
+            if isinstance(declaration, Declaration) and declaration.name.rpartition(".")[2] != name:
+                raise PlanError(
+                    f"{base.__qualname__}.{name} is {declaration.name} under another name, by which workers do not "
+                    f"find it: write `def {name}(self, ...)` and decorate that",
+                    method=name,
+                )
 
 
 def _check_together(made: Declaration) -> None:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import PlanError
 from twinkle.remote import rows
-from twinkle.remote.arguments import filled
+from twinkle.remote.arguments import check_travels, filled
 from twinkle.remote.masking import masked
 from twinkle.remote.parcels import digest_of
 from twinkle.remote.results import Cut, split_result
 from twinkle.remote.seeding import seed_loaded
 from twinkle.remote.shares import Share, set_share
+from twinkle.remote.signature import method_of
 from twinkle.runtime import current
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class Host:
         _check_pieces(request, pieces)
         args, kwargs = pickle.loads(template)
         found = None if plain is None else pickle.loads(plain)
-        declaration, method = getattr(type(component.instance), request.method).__twinkle__
+        declaration, method = method_of(type(component.instance), request.method)
         values = [_filled(fill, found, pieces, declaration) for fill in request.fills]
         args, kwargs = filled(args, values), filled(kwargs, values)
         reply = run(component.instance, method, declaration, args, kwargs, request)
@@ -204,6 +205,8 @@ def run(  # noqa: PLR0917 - one call, spelled out
     finally:
         set_share(before)
     rest, leaves, names = split_result(value, declaration)
+    if request.component and request.keep is not None:
+        check_travels(rest, declaration.name)
     digest = digest_of((rest, leaves)) if request.digest else None
     if request.keep is None:
         # Another worker has the result; this one's may be anything, None included.
