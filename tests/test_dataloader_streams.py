@@ -189,6 +189,17 @@ def test_what_short_batches_of_shards_drop_is_counted() -> None:
         assert flat(epoch_of(mesh_of(dp=4), 0, InShards([5, 1, 1, 2]), batch_size=4)) == [0]
 
 
+def test_a_state_of_parts_is_resumed_where_the_length_is_known() -> None:
+    class Known(InShards):
+        def __len__(self) -> int:
+            return sum(self.sizes)
+
+    options: dict[str, Any] = {"batch_size": 8}
+    state = state_after(mesh_of(dp=2), Known([6] * 4), 1, **options)
+    assert state["n"] is None
+    assert steps_of(None, Known([6] * 4), state, **options) == steps_of(mesh_of(dp=2), Known([6] * 4), **options)[1:]
+
+
 def test_without_a_mesh_shards_come_one_after_the_other() -> None:
     assert epoch_of(None, 0, InShards([6, 3]), batch_size=4) == chunks(range(9), 4)
 
