@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 
 from twinkle import Rows
 from twinkle.errors import PlanError
@@ -89,6 +90,77 @@ def test_means_weigh_workers_and_a_mean_without_rows_is_plain() -> None:
 def test_results_that_do_not_go_together_are_refused(results: list[Any], options: dict[str, Any], words: str) -> None:
     with pytest.raises(PlanError, match=words):
         joined(results, **options)
+
+
+def test_what_has_no_rows_does_not_enter_a_mean() -> None:
+    assert joined([2.0, float("nan")], [3.0, 0.0], collect="mean") == 2.0
+    assert joined([{"a": [1.0, 2.0]}, {"a": []}], [3.0, 0.0], collect="mean") == {"a": [1.0, 2.0]}
+    assert np.isnan(joined([2.0, float("nan")], [3.0, 1.0], collect="mean"))
+
+
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        ([True, True], 2),
+        ([True], 1),
+        ([np.True_, np.True_, np.False_], 2),
+        ([np.uint8(200), np.uint8(100)], 300),
+        ([np.int8(100), np.int8(100)], 200),
+        ([np.array([200], dtype=np.uint8), np.array([100], dtype=np.uint8)], np.array([300])),
+        ([torch.tensor(True), torch.tensor(True)], 2),
+        ([torch.tensor(200, dtype=torch.uint8)] * 2, 400),
+        ([np.float32(0.5), np.float32(0.5)], 1.0),
+    ],
+)
+def test_sums_count_truths_and_do_not_wrap_around(results: list[Any], expected: Any) -> None:
+    found = joined(results, collect="sum")
+    assert found == expected
+    assert not isinstance(found, bool)
+
+
+def given(value: Any, rows: int, **options: Any) -> tuple[Any, list[Any]]:
+    """What is left of a result of a worker that was given so many rows, and its rows."""
+    rest, leaves, _ = split_result(value, declared({"collect": "flatten", **options}), lambda: rows)
+    return rest, leaves
+
+
+def test_a_tuple_of_columns_that_may_be_rows_is_refused() -> None:
+    words = r"returned a tuple of 2 columns, or rows, of 2 each, and was given 2 rows: declare .* result_rows=\(0, 1\)"
+    for value in (([1, 2], [3, 4]), (np.ones(2), [3, 4])):
+        with pytest.raises(PlanError, match=words):
+            given(value, 2)
+    assert given(([1, 2], [3, 4]), 2, result_rows=(0, 1))[1] == [[1, 2], [3, 4]]
+    for rows in ([[1, 2], [3, 4]], ([1], [2, 3]), (1, 2), ([1],)):
+        assert given(rows, len(rows))[1] == [rows]
+    with pytest.raises(PlanError, match="a tuple of 2 columns, or rows, of 4 each, and was given 4 rows"):
+        given(([1, 2, 3, 4], [5, 6, 7, 8]), 4)
+
+
+def test_a_named_tuple_is_a_record_and_no_rows() -> None:
+    assert joined([Pair([1, 2], 3), Pair([4, 5], 6)]) == Pair([[1, 2], [4, 5]], [3, 6])
+    assert joined([Pair([1], 3.0), Pair([2], 5.0)], result_rows={"first": "rows", "second": "mean"}) == Pair([1, 2], 4)
+    assert joined([{"x": Pair(1, 2)}, {"x": Pair(3, 4)}], collect="sum") == {"x": Pair(4, 6)}
+    with pytest.raises(PlanError, match="whose parts have names, and result_rows says 0: name its fields"):
+        joined([Pair([1], 2)], result_rows=0)
+
+
+def test_a_list_of_numbers_and_texts_is_looked_at_as_one() -> None:
+    asked: list[Any] = []
+
+    def leaf(node: Any, _: Any) -> tuple[bool, Any]:
+        asked.append(node)
+        return False, None
+
+    tree = {"a": [1, 2.5, "x", None], "b": [1, {}]}
+    assert trees.rebuilt(tree, leaf, scalars=False) is tree
+    assert asked == [tree, tree["a"], tree["b"], 1, {}]
+
+
+def test_a_tree_that_holds_itself_is_refused_with_words() -> None:
+    config: dict[str, Any] = {}
+    config["me"] = config
+    with pytest.raises(PlanError, match=r"config holds itself, or is nested too deeply"):
+        trees.rebuilt(config, lambda node, _: (False, None), ("config",))
 
 
 def test_widths_are_filled_by_key_then_dtype_then_custom() -> None:

@@ -118,7 +118,9 @@ def prepare(
 
 def filled(template: Any, values: list[Any]) -> Any:
     """A tree with the values in their slots."""
-    return trees.rebuilt(template, lambda node, _: (True, values[node.index]) if type(node) is Slot else (False, None))
+    return trees.rebuilt(
+        template, lambda node, _: (True, values[node.index]) if type(node) is Slot else (False, None), scalars=False
+    )
 
 
 def check_travels(tree: Any, who: str, path: trees.Path = ()) -> None:
@@ -150,7 +152,7 @@ class _Collector:
             return self.walk(value, (name,)), isinstance(value, (Rows, Same, Global)) or value is None
         if is_single(value):
             return self._part(name, "single", value, 1), True
-        if isinstance(value, Mapping) or (trees.is_branch(value) and not isinstance(value, (list, tuple))):
+        if isinstance(value, Mapping) or (trees.is_branch(value) and not trees.is_items(value)):
             if named is None:
                 # A mapping may be configuration; a record of columns in the place of the rows is an oversight.
                 return self.walk(value, (name,)), isinstance(value, Mapping)
@@ -166,7 +168,7 @@ class _Collector:
 
     def walk(self, tree: Any, path: trees.Path) -> Any:
         """A replicated tree, with the handles and markers in it taken out."""
-        return trees.rebuilt(tree, self._leaf, path)
+        return trees.rebuilt(tree, self._leaf, path, scalars=False)
 
     def _leaf(self, node: Any, path: trees.Path) -> tuple[bool, Any]:
         cuts = self.declaration.cuts
@@ -185,7 +187,7 @@ class _Collector:
                     argument=trees.path_text(path),
                 )
             value = node.value
-            if trees.is_branch(value) and not isinstance(value, (list, tuple)):
+            if trees.is_branch(value) and not trees.is_items(value):
                 return True, self._columns(value, path)
             return True, self._rows(value, path, refuse=True, everybody=isinstance(node, Global))
         if isinstance(node, Sharded) and self._foreign(node):
@@ -329,7 +331,7 @@ def _one_length(declaration: Declaration, cut: list[Part]) -> int | None:
 
 
 def _refuse_undeclared(declaration: Declaration, name: str, value: Any, rows: int | None, *, first: bool) -> None:
-    record = trees.is_branch(value) and not isinstance(value, (list, tuple, Mapping))
+    record = trees.is_branch(value) and not trees.is_items(value) and not isinstance(value, Mapping)
     columns = (
         [str(key) for key, column in trees.children(value) if (count(column) or 0) > 1] if first and record else []
     )

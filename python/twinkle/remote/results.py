@@ -7,7 +7,6 @@ each by its rule: `list` (one per shard), `mean` (weighted by rows or by another
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +16,15 @@ from twinkle.remote.markers import Global, Rows, Same
 from twinkle.remote.rows import count
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from twinkle.plan import Layout
     from twinkle.remote.signature import Declaration
 
 __all__ = ["Cut", "Leaf", "combined", "split_result", "unmarked"]
+
+#: Whole numbers without a sign that fit into the widest with one.
+_SMALL = ("uint8", "uint16", "uint32")
 
 
 @dataclass(frozen=True)
@@ -41,10 +45,23 @@ class Cut(Rows):
     layout: Layout | None
 
 
-def split_result(value: Any, declaration: Declaration) -> tuple[Any, list[Any], list[str]]:
-    """The result without its rows, the rows, and the name of each."""
+def split_result(
+    value: Any, declaration: Declaration, rows_given: Callable[[], int] | None = None
+) -> tuple[Any, list[Any], list[str]]:
+    """The result without its rows, the rows, and the name of each.
+
+    `rows_given` says how many rows the worker was given, where it was given any: a tuple of columns is told from a
+    tuple of rows by it, and refused.
+    """
     if callable(declaration.collect) or declaration.collect == "none":
         return unmarked(value), [], []
+    places = [key for key in declaration.result_rows or () if isinstance(key, int)]
+    if places and hasattr(value, "_fields"):
+        raise PlanError(
+            f"{declaration.name} returned a {type(value).__name__}, whose parts have names, and result_rows says "
+            f"{places[0]}: name its fields there, of {', '.join(value._fields)}",
+            key=places[0],
+        )
     leaves: list[Any] = []
     names: list[str] = []
 
@@ -54,7 +71,7 @@ def split_result(value: Any, declaration: Declaration) -> tuple[Any, list[Any], 
         return Leaf(len(leaves) - 1, names[-1])
 
     def columns(node: Any, path: trees.Path, layout: Layout | None = None) -> Any:
-        if trees.is_branch(node) and not isinstance(node, (list, tuple)):
+        if trees.is_branch(node) and not trees.is_items(node):
             return trees.rebuilt(
                 node, lambda column, at: (False, None) if at == path else (True, columns(column, at, layout)), path
             )
@@ -76,16 +93,36 @@ def split_result(value: Any, declaration: Declaration) -> tuple[Any, list[Any], 
             return True, columns(node, path)
         if not path and declaration.collects_rows and declaration.result_rows is None and count(node) is not None:
             marked = isinstance(node, (list, tuple)) and any(isinstance(item, Rows) for item in node)
-            return (False, None) if marked else (True, taken(node, path, None))
+            if marked:
+                return False, None
+            _refuse_columns(node, declaration, rows_given)
+            return True, taken(node, path, None)
         return False, None
 
-    return trees.rebuilt(value, leaf), leaves, names
+    return trees.rebuilt(value, leaf, scalars=bool(places)), leaves, names
+
+
+def _refuse_columns(node: Any, declaration: Declaration, rows_given: Callable[[], int] | None) -> None:
+    """Refuses a tuple that may be columns as well as rows."""
+    if rows_given is None or not isinstance(node, tuple) or len(node) < 2:
+        return
+    counts = {count(item) for item in node}
+    if counts == {rows_given()}:
+        raise PlanError(
+            f"{declaration.name} returned a tuple of {len(node)} columns, or rows, of {rows_given()} each, and was "
+            f"given {rows_given()} rows: declare the columns in result_rows, as result_rows={tuple(range(len(node)))}, "
+            "or return one list, if its items are rows",
+            rows=rows_given(),
+            found=len(node),
+        )
 
 
 def unmarked(value: Any) -> Any:
     """A tree without markers."""
     return trees.rebuilt(
-        value, lambda node, _: (True, node.value) if isinstance(node, (Rows, Same, Global)) else (False, None)
+        value,
+        lambda node, _: (True, node.value) if isinstance(node, (Rows, Same, Global)) else (False, None),
+        scalars=False,
     )
 
 
@@ -133,9 +170,9 @@ class _Combination:
 
     def _opens(self, node: Any, path: trees.Path) -> bool:
         """Whether the parts of a node follow rules of their own."""
-        if isinstance(node, (Mapping, tuple)) or (trees.is_branch(node) and not isinstance(node, list)):
-            return isinstance(node, Mapping) or not isinstance(node, tuple) or not path or _has_leaf(node)
-        return isinstance(node, list) and _has_leaf(node)
+        if trees.is_items(node):
+            return (isinstance(node, tuple) and not path) or _has_leaf(node)
+        return trees.is_branch(node)
 
     def _check_kinds(self, found: list[Any], path: trees.Path) -> None:
         for worker, value in zip(self.workers, found, strict=True):
@@ -172,6 +209,10 @@ class _Combination:
 
 
 def _folded(found: list[Any], weights: list[float], rule: str) -> Any:
+    if rule == "mean" and any(weights):
+        # What weighs nothing does not enter: the mean of no rows is no number, and would make the whole none.
+        found = [value for value, weight in zip(found, weights, strict=True) if weight]
+        weights = [weight for weight in weights if weight]
     if isinstance(found[0], (str, bytes)):
         raise TypeError("text has none")
     if isinstance(found[0], (list, tuple)):
@@ -188,11 +229,25 @@ def _folded(found: list[Any], weights: list[float], rule: str) -> Any:
         whole = sum(weights)
         shares = [weight / whole for weight in weights] if whole else [1 / len(found)] * len(found)
         found = [value * share for value, share in zip(found, shares, strict=True)]
+    if rule == "sum":
+        found = list(map(_counted, found))
     total = found[0]
     for value in found[1:]:
         total = total + value
     numpy = sys.modules.get("numpy")
     return total.item() if numpy is not None and isinstance(total, numpy.generic) else total
+
+
+def _counted(value: Any) -> Any:
+    """A value that can be added up: truths count, and small whole numbers do not wrap around."""
+    if isinstance(value, bool):
+        return int(value)
+    dtype = getattr(value, "dtype", None)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        whole = not (value.is_floating_point() or value.is_complex())
+        return value.to(torch.int64) if whole and dtype != torch.uint64 else value
+    return value.astype("int64") if getattr(dtype, "kind", "") in ("b", "i") or str(dtype) in _SMALL else value
 
 
 def _elementwise_max(first: Any, second: Any) -> Any:
@@ -203,7 +258,7 @@ def _elementwise_max(first: Any, second: Any) -> Any:
 
 
 def _has_leaf(node: Any) -> bool:
-    return any(
+    return not trees.are_scalars(node) and any(
         isinstance(child, Leaf) or (trees.is_branch(child) and _has_leaf(child)) for _, child in trees.children(node)
     )
 

@@ -26,7 +26,8 @@ Cut = tuple[int, int]
 def count(value: Any) -> int | None:
     """How many rows a value holds; None for what holds none: numbers, texts, mappings, arrays of no dimension."""
     if isinstance(value, (list, tuple, range)):
-        return len(value)
+        # A named tuple is a record, whose fields may be columns.
+        return None if hasattr(value, "_fields") else len(value)
     if _is_array(value):
         return int(value.shape[0]) if len(value.shape) else None
     rows = getattr(value, "__twinkle_rows__", None)

@@ -204,7 +204,11 @@ def run(  # noqa: PLR0917 - one call, spelled out
         value = method(instance, *args, **kwargs)
     finally:
         set_share(before)
-    rest, leaves, names = split_result(value, declaration)
+
+    def rows_given() -> int:
+        return int(Share(request.layout or b"", request.shard).layout.sizes[request.shard])
+
+    rest, leaves, names = split_result(value, declaration, rows_given if request.layout is not None else None)
     if request.component and request.keep is not None:
         check_travels(rest, declaration.name)
     digest = digest_of((rest, leaves)) if request.digest else None
