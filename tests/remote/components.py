@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -287,6 +288,125 @@ class Doubled(Echo):
     @remote_function(dispatch="slice_dp", collect="flatten")
     def same(self, rows: Any) -> Any:
         return [row * 2 for row in super().same(rows)]
+
+
+class OddError(Exception):
+    """Cannot be made again from its words."""
+
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__(f"odd {first} {second}")
+
+
+class CodeError(Exception):
+    """Says something else when it is made again from its words."""
+
+    def __init__(self, code: Any) -> None:
+        super().__init__(f"\x1b[31mcode {code}\x1b[0m")
+
+
+class LockedError(Exception):
+    """Holds what cannot be pickled."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lock = threading.Lock()
+
+
+ERRORS = {"odd": lambda: OddError(1, 2), "code": lambda: CodeError(5), "locked": lambda: LockedError("held")}
+
+
+@dataclass
+class Sample:
+    ids: Any
+    labels: Any
+
+
+class Pair(NamedTuple):
+    ids: Any
+    labels: Any
+
+
+@remote_class()
+class Writer:
+    """Writes into what it is given, and raises what does not travel."""
+
+    device_mesh: DeviceMesh
+
+    @remote_function(dispatch="slice_dp", collect="flatten")
+    def same(self, rows: Any) -> Any:
+        return rows
+
+    @remote_function(dispatch="slice_dp", collect="flatten", sync=True)
+    def number(self, rows: Any) -> Any:
+        for at, row in enumerate(rows):
+            row["at"] = at
+            row["ids"].append(at)
+        return rows
+
+    @remote_function(dispatch="slice_dp", collect="flatten", sync=True, rows=("first", "second"))
+    def number_first(self, first: Any, second: Any) -> Any:
+        for at, row in enumerate(first):
+            row["at"] = at
+        return list(second)
+
+    @remote_function(dispatch="slice_dp", collect="flatten", sync=True)
+    def number_pairs(self, pairs: Any) -> Any:
+        for at, (row, _) in enumerate(pairs):
+            row["at"] = at
+        return pairs
+
+    @remote_function(dispatch="slice_dp", collect="flatten", sync=True)
+    def less(self, rows: Any) -> Any:
+        rows -= 1
+        return rows
+
+    @remote_function(dispatch="slice_dp", collect="flatten", sync=True)
+    def less_each(self, rows: Any) -> Any:
+        for row in rows:
+            row["x"] -= 1
+        return rows
+
+    @remote_function(dispatch="slice_dp", collect="none", split="pad", loss_mask="labels")
+    def padded(self, rows: Any) -> Any:
+        if isinstance(rows[-1], dict) and "ids" in rows[-1]:
+            rows[-1]["ids"].append(0)
+        return rows
+
+    @remote_function(dispatch="slice_dp", collect="none", split="pad", loss_mask="labels", rows=("rows", "more"))
+    def padded_two(self, rows: Any, more: Any) -> Any:
+        return rows, more
+
+    @remote_function(dispatch="slice_dp", collect="mean", allow_empty=True)
+    def mean(self, rows: Any) -> Any:
+        return {"loss": float(np.mean(rows)) if len(rows) else float("nan")}
+
+    @remote_function(dispatch="slice_dp", collect="flatten", sync=True)
+    def unnamed(self, rows: Any) -> Any:
+        return list(rows), [row * 10 for row in rows]
+
+    @remote_function(dispatch="slice_dp", collect="flatten")
+    def referred(self, rows: Any) -> Any:
+        import ray
+
+        return [ray.put(row) for row in rows]
+
+    @remote_function(dispatch="slice_dp", collect="flatten", sync=True)
+    def read(self, rows: Any) -> Any:
+        import ray
+
+        return ray.get(list(rows))
+
+    @remote_function()
+    def raises(self, kind: str) -> None:
+        raise ERRORS[kind]()
+
+    @remote_function()
+    def pid(self) -> int:
+        return os.getpid()
+
+    @remote_function(dispatch="slice_dp", on_error="kill_group")
+    def strict(self, rows: Any) -> Any:
+        return rows
 
 
 @remote_class(execute="first")

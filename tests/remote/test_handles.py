@@ -350,3 +350,12 @@ def test_the_driver_s_memory_does_not_grow_with_the_rows(sampler: Any, actor: An
         actor.sum_of(rows)
         actor.same(rows)
     assert resident() - before < 16 * 500_000 * 8 / 4
+
+
+def test_references_among_rows_can_be_read_where_they_arrive() -> None:
+    import ray
+
+    component: Any = components.Writer(device_mesh=DeviceMesh.from_sizes(dp_size=2), remote_group="cpu2")  # type: ignore[call-arg]
+    handle = component.referred(list(range(4)))
+    assert component.read(handle) == component.read(handle.gather()) == list(range(4))
+    assert ray.get(list(handle)) == list(range(4))

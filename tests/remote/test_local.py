@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -51,6 +52,17 @@ def test_alone_the_same_declarations_hold(alone: Any) -> None:
     with pytest.raises(ValueError, match="no row is zero"):
         alone.strict([0, 1])
     assert alone.strict([1, 2]) == [1, 2]
+
+
+def test_alone_a_plain_list_is_given_as_it_is_and_not_copied(alone: Any) -> None:
+    writer: Any = components.Writer()
+    given = [{"ids": [0]}, {"ids": [1]}]
+    assert writer.number(given)[1] is given[1]
+    locked = [threading.Lock()]
+    handle = writer.same(locked)
+    assert handle.local == locked
+    with pytest.raises(PlanError, match=r"a list that is handed on, or is given twice, cannot be copied: TypeError"):
+        handle.gather()
 
 
 def test_alone_a_mesh_of_any_size_holds_every_row_here(alone: Any) -> None:

@@ -22,7 +22,7 @@ from twinkle.remote.exchange import Exchange, exchange
 from twinkle.remote.handle import Sharded, Store
 from twinkle.remote.handover import hand_over
 from twinkle.remote.keeping import Keeper
-from twinkle.remote.masking import masked
+from twinkle.remote.masking import Delivery
 from twinkle.remote.parcels import digest_of
 from twinkle.remote.results import Leaf, combined
 from twinkle.remote.session import current_session
@@ -113,6 +113,7 @@ class _Call:
         self.shard_of = self.placement.shard_of_worker.tolist()
         self.position = self.mesh.position_of(component.rank)
         self.shard = None if self.position is None else self.shard_of[self.position]
+        self.delivery = Delivery(declaration)
         #: What went wrong on this rank while the others went on, who hear of it with the results.
         self.failure: Exception | None = None
 
@@ -123,6 +124,10 @@ class _Call:
         prepared = prepare(declaration, tuple(args), dict(kwargs), mine=self.peers is not None)
         layout = self._layout(prepared)
         values = [self._value(part, layout) for part in prepared.parts]
+        try:
+            self.delivery.settled()
+        except PlanError as error:
+            self._note(error)
         if (
             declaration.fan_out == "lead"
             and self.shard is not None
@@ -222,17 +227,19 @@ class _Call:
             if part.whole:
                 return part.value.gather()
             return self._handed(part, layout)
-        if layout is None or self.peers is None:
-            return part.value if layout is None else self._cut(part, layout, 0)
-        if self.shard is None or not part.everybody:
+        if layout is None or part.kind == "single" or self.shard is None:
             return part.value
-        return self._cut(part, layout, self.shard)
+        if self.peers is not None and not part.everybody:
+            return self.delivery.rows(part.value, part.name)
+        if self.peers is None and not isinstance(part.value, (list, tuple)) and layout.real_sizes[0] == layout.sizes[0]:
+            # Alone, the caller's array is the method's as well.
+            return layout.take(part.value, 0)
+        return self._cut(part.name, part.value, layout)
 
-    def _cut(self, part: Part, layout: Layout, shard: int) -> Any:
-        if part.kind == "single":
-            return part.value
-        taken, real = layout.take(part.value, shard), int(layout.real_sizes[shard])
-        return taken if real == layout.sizes[shard] else masked(taken, part.name, real, self.declaration.loss_mask)
+    def _cut(self, name: str, rows: Any, layout: Layout) -> Any:
+        """This rank's rows out of all."""
+        shard = self.shard or 0
+        return self.delivery.rows(layout.take(rows, shard), name, int(layout.real_sizes[shard]))
 
     def _handed(self, part: Part, layout: Layout | None) -> Any:
         """This rank's rows of a handle."""
@@ -241,7 +248,7 @@ class _Call:
             return handle.gather()
         stores = list(dict.fromkeys(piece.store for piece in handle.pieces))
         if self.peers is None or any(store.keeper.peers is None for store in stores):
-            return layout.take(handle.gather(), self.shard or 0)
+            return self._cut(part.name, handle.gather(), layout)
         pads = hand_over(handle.layout, layout).pads
         import numpy
 
@@ -285,14 +292,14 @@ class _Call:
 
     def _joined(self, name: str, pieces: list[tuple[int, Any]], pads: list[Any], real: int) -> Any:
         """The rows and pads of this shard out of the pieces that arrived, each with the local row it begins at."""
-        declaration = self.declaration
+        widened = self.declaration.pad_values
         found = [piece for at, piece in pieces if at < real]
         fetched = iter([piece for at, piece in pieces if at >= real])
-        value = row_tools.join(found, declaration.pad_values, name) if found else None
-        if not pads:
-            return value
-        made = [row_tools.take(value, [(pad, pad + 1)]) if isinstance(pad, int) else next(fetched) for pad in pads]
-        return masked(row_tools.join([*found, *made], declaration.pad_values, name), name, real, declaration.loss_mask)
+        value = row_tools.join(found, widened, name) if found else None
+        if pads:
+            made = [row_tools.take(value, [(pad, pad + 1)]) if isinstance(pad, int) else next(fetched) for pad in pads]
+            value = row_tools.join([*found, *made], widened, name)
+        return self.delivery.rows(value, name, real)
 
     @staticmethod
     def _empty(handle: Sharded) -> Any:
@@ -356,12 +363,12 @@ class _Call:
             made = layout.settled()
         holders = tuple(((None, leaves if shard == self.shard else None),) for shard in range(made.shards))
         lengths = tuple(tuple(reply.lengths[at] for reply in bare) for at in range(len(bare[0].counts)))
-        keeper = Keeper(lambda: self.peers, self.placement, self.ranks)
+        lazy = self.declaration.lazy_collect
+        keep = not self.declaration.sync and (self.component.lazy if lazy is None else lazy)
+        keeper = Keeper(lambda: self.peers, self.placement, self.ranks, last=not keep)
         kinds = next((reply.kinds for reply in bare if any(reply.counts)), bare[0].kinds)
         pieces = Store(keeper, holders, 0, lengths, kinds).pieces(leaf.index)
         handle = Sharded(made, pieces, leaf.name, self.declaration.pad_values)
-        lazy = self.declaration.lazy_collect
-        keep = not self.declaration.sync and (self.component.lazy if lazy is None else lazy)
         return handle if keep else handle.gather()
 
     def _raise_failures(self, told: list[str | None], layout: Layout | None) -> None:

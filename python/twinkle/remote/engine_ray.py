@@ -249,7 +249,7 @@ class _Call:
         lead_only = self.declaration.fan_out == "lead"
         made = []
         for shard in range(self.target.shards):
-            cut = [_cut(part, self.layout, shard, self.declaration) for part in columns]
+            cut = [_cut(part, self.layout, shard) for part in columns]
             copies = 1 if lead_only else len(self.target.members[shard])
             made.append(_blob(cut, copies))
         return [made[self.target.shard_of[worker]] for worker in workers]
@@ -294,7 +294,9 @@ class _Call:
         if part.kind == "handle":
             plan = (whole if part.whole else plans)[id(part.value)]
             return plan.fill(part.name, worker, 0 if part.whole else shard, sources)
-        return Fill(part.name, plain=columns[id(part.value)])
+        padded = self.layout is not None and not part.whole and part.kind != "single"
+        real = int(self.layout.real_sizes[shard]) if self.layout is not None and padded else None
+        return Fill(part.name, plain=columns[id(part.value)], real=real)
 
     def _gets_rows(self, worker: int) -> bool:
         members = self.target.members[self.target.shard_of[worker]]
@@ -329,7 +331,7 @@ class _Call:
         """The joined rows of one leaf: a handle, or the rows."""
         layout = self._result_layout(leaf, replies, found)
         if not self.keep:
-            parts = [replies[worker].rows[leaf.index] for worker in found]
+            parts = [replies[worker].rows[leaf.index].opened() for worker in found]
             traffic.driver_rows += layout.n
             pieces = [row_tools.take(parts[s], [(at, at + size)]) for s, at, _, size in layout.copies().tolist()]
             pad_values = self.declaration.pad_values
@@ -432,16 +434,12 @@ def _inner(part: Part, value: Any) -> Part:
     return Part(part.name, kind, value, part.rows, part.whole)
 
 
-def _cut(part: Part, layout: Layout, shard: int, declaration: Declaration) -> Any:
-    from twinkle.remote.masking import masked
-
+def _cut(part: Part, layout: Layout, shard: int) -> Any:
     if part.whole:
         return part.value
     if part.kind == "single":
         return part.value if layout.sizes[shard] else []
-    taken = layout.take(part.value, shard)
-    real = int(layout.real_sizes[shard])
-    return taken if real == layout.sizes[shard] else masked(taken, part.name, real, declaration.loss_mask)
+    return layout.take(part.value, shard)
 
 
 def _blob(value: Any, copies: int = 2) -> Any:

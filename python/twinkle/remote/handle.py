@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from twinkle.errors import PlanError, TwinkleError
 from twinkle.platform.checks import shown
 from twinkle.remote import rows as row_tools
+from twinkle.remote.ownership import distinct
 from twinkle.remote.split import side_by_side
 
 if TYPE_CHECKING:
@@ -255,7 +256,7 @@ class Sharded(_RowsBase):
         asked = [(self._pieces[at], cuts) for at, cuts in bundles.items()]
         found = dict(zip(bundles, self.keeper.read(asked, timeout), strict=True))
         pieces = [row_tools.take(found[at], [(start, stop)]) for at, start, stop in reads]
-        return row_tools.join(pieces, self.pad_values, self.name)
+        return distinct(row_tools.join(pieces, self.pad_values, self.name), set())
 
     def _needed(self) -> tuple[dict[int, Cuts], list[Read]]:
         """Per piece the rows that are read, and all rows in order as reads of these."""

@@ -9,6 +9,7 @@ from twinkle.platform import Platform
 from twinkle.remote import rows as row_tools
 from twinkle.remote.exchange import Exchange, exchange
 from twinkle.remote.handle import Piece, Sharded, Store, replaced
+from twinkle.remote.ownership import copied
 from twinkle.remote.session import current_session
 
 if TYPE_CHECKING:
@@ -24,8 +25,12 @@ __all__ = ["Keeper", "local_handle", "local_keeper"]
 class Keeper:
     """Reads what the ranks of one call have kept."""
 
-    def __init__(self, peers: Callable[[], Exchange | None], placement: Placement, ranks: list[int]) -> None:
+    def __init__(
+        self, peers: Callable[[], Exchange | None], placement: Placement, ranks: list[int], *, last: bool = False
+    ) -> None:
         self._peers, self.placement, self.ranks = peers, placement, ranks
+        #: Whether the rows are read once and kept no longer.
+        self.last = last
         self.shard_of = placement.shard_of_worker.tolist()
 
     @property
@@ -46,7 +51,8 @@ class Keeper:
         for at, (piece, cuts) in enumerate(asked):
             keeper: Keeper = piece.store.keeper
             if peers is None:
-                found[at] = _rows(piece, cuts)
+                # What is stored stays what it was, whatever becomes of the rows that are handed out.
+                found[at] = _rows(piece, cuts) if keeper.last else copied(_rows(piece, cuts))
             elif keeper.ranks[keeper.placement.holders(piece.shard).tolist()[0]] == peers.rank:
                 mine[at] = _rows(piece, cuts)
         if peers is not None:
@@ -84,7 +90,7 @@ def _rows(piece: Piece, cuts: Cuts) -> Any:
 def _made(asked: Sequence[tuple[Piece, Cuts]], function: Any) -> dict[int, list[Any]]:
     """What a function makes of the rows that are here."""
     here = [(at, one) for at, one in enumerate(asked) if one[0].store.holders[one[0].shard][0][1] is not None]
-    return {at: [function(row) for row in _rows(*one)] for at, one in here}
+    return {at: [function(row) for row in copied(_rows(*one))] for at, one in here}
 
 
 def _made_together(peers: Exchange, asked: Sequence[tuple[Piece, Cuts]], function: Any) -> tuple[Any, Any]:

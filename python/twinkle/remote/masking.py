@@ -2,36 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["masked"]
+from twinkle.errors import PlanError
+from twinkle.remote import trees
+from twinkle.remote.ownership import copied, distinct
+from twinkle.remote.rows import count
 
+if TYPE_CHECKING:
+    from twinkle.remote.signature import Declaration
 
-def masked(value: Any, name: str, real: int, loss_mask: Mapping[str, Any] | None) -> Any:
-    """Rows whose pads, those after the first `real`, are masked: by key, or whole where they are a masked column."""
-    if not loss_mask:
-        return value
-    column = name.rpartition("[")[2].strip("']\"")
-    if column in loss_mask:
-        return _blank_rows(value, real, loss_mask[column])
-    if not isinstance(value, (list, tuple)):
-        return value
-    return type(value)([*value[:real], *(_blank_keys(row, loss_mask) for row in value[real:])])
+__all__ = ["Delivery"]
 
 
-def _blank_keys(row: Any, loss_mask: Mapping[str, Any]) -> Any:
-    if not isinstance(row, Mapping):
-        return row
-    return {key: _blank(cell, loss_mask[key]) if key in loss_mask else cell for key, cell in row.items()}
+class Delivery:
+    """What one call of one worker is given: each row an object of its own, and each pad masked by every declared key.
+
+    A key may be in one row argument and not in another, so whether it masks a pad is known when all are `settled`.
+    """
+
+    def __init__(self, declaration: Declaration) -> None:
+        self.name, self.loss_mask = declaration.name, declaration.loss_mask or {}
+        self._seen: set[int] = set()
+        #: Per pad, the keys that mask it.
+        self._masked: dict[int, set[str]] = {}
+
+    def rows(self, value: Any, name: str, real: int | None = None) -> Any:
+        """Rows as the method is given them; those after the first `real` are pads."""
+        if real is not None and real < (count(value) or 0):
+            value = self._blanked(value, name, real)
+        return distinct(value, self._seen)
+
+    def settled(self) -> None:
+        """Refuses pads that a declared key was looked for in and not found."""
+        for pad, found in self._masked.items():
+            missing = [key for key in self.loss_mask if key not in found]
+            if missing:
+                raise PlanError(
+                    f"{self.name}: loss_mask={missing[0]!r} is not in pad {pad} of this worker, so the pad would count "
+                    "as a row: it is looked for among the keys of mappings and the fields of dataclasses and named "
+                    "tuples, in whatever depth of a row, and among columns",
+                    key=missing[0],
+                    pad=pad,
+                )
+
+    def _blanked(self, value: Any, name: str, real: int) -> Any:
+        column = name.rpartition("[")[2].strip("']\"")
+        pads = [self._masked.setdefault(pad, set()) for pad in range((count(value) or 0) - real)]
+        if column in self.loss_mask:
+            for found in pads:
+                found.add(column)
+            return _blank_rows(value, real, self.loss_mask[column])
+        if not isinstance(value, (list, tuple)):
+            return value
+        blanked = [self._blank_keys(copied(row), found) for row, found in zip(value[real:], pads, strict=True)]
+        return type(value)([*value[:real], *blanked])
+
+    def _blank_keys(self, row: Any, found: set[str]) -> Any:
+        def leaf(node: Any, path: trees.Path) -> tuple[bool, Any]:
+            key = path[-1] if path else None
+            if not isinstance(key, str) or key not in self.loss_mask:
+                return False, None
+            found.add(key)
+            return True, _blank(node, self.loss_mask[key])
+
+        return trees.rebuilt(row, leaf, scalars=False)
 
 
 def _blank_rows(value: Any, real: int, blank: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)([*value[:real], *(_blank(row, blank) for row in value[real:])])
-    copied = value.clone() if hasattr(value, "clone") else value.copy()
-    copied[real:] = blank
-    return copied
+    made = copied(value)
+    made[real:] = blank
+    return made
 
 
 def _blank(cell: Any, blank: Any) -> Any:
@@ -39,7 +82,7 @@ def _blank(cell: Any, blank: Any) -> Any:
     if isinstance(cell, (list, tuple)):
         return type(cell)([_blank(item, blank) for item in cell])
     if getattr(cell, "shape", ()):
-        made = cell.clone() if hasattr(cell, "clone") else cell.copy()
+        made = copied(cell)
         made[...] = blank
         return made
     return blank

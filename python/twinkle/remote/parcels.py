@@ -12,6 +12,8 @@ import pickle
 import sys
 from typing import TYPE_CHECKING, Any
 
+from twinkle.remote.pickling import reducers
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -103,6 +105,7 @@ class _Pickler(pickle.Pickler):
 
     def __init__(self, stream: io.BytesIO) -> None:
         super().__init__(stream, protocol=5, buffer_callback=self._apart)
+        self.dispatch_table = reducers()
         #: Whether a part is on an accelerator, and its bytes.
         self.parts: list[tuple[bool, Any]] = []
         self._away: dict[int, tuple[pickle.PickleBuffer, Any]] = {}

@@ -33,7 +33,7 @@ class Keeper:
     def read(asked: Sequence[tuple[Piece, Cuts]], timeout: float | None = None) -> list[Any]:
         """Pulls rows of some pieces, of one call or of several, into this process."""
         wanted = [(piece, piece.store.holders[piece.shard][0], cuts) for piece, cuts in asked]
-        found = _asked(wanted, Deadline(timeout), "reading rows", put=False)
+        found = [one.opened() for one in _asked(wanted, Deadline(timeout), "reading rows", put=False)]
         traffic.driver_rows += sum(stop - start for _, cuts in asked for start, stop in cuts)
         return found
 

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 from twinkle.errors import PlanError
 from twinkle.remote import rows
 from twinkle.remote.arguments import check_travels, filled
-from twinkle.remote.masking import masked
+from twinkle.remote.masking import Delivery
+from twinkle.remote.ownership import copied
 from twinkle.remote.parcels import digest_of
+from twinkle.remote.pickling import Packed
 from twinkle.remote.results import Cut, split_result
 from twinkle.remote.seeding import seed_loaded
 from twinkle.remote.shares import Share, set_share
@@ -39,7 +41,14 @@ class Stored:
 
     identity: int
     shard: int
-    leaves: list[Any]
+    leaves: list[Packed]
+    rows: int
+
+
+def stored(identity: int, shard: int, leaves: Sequence[Any]) -> Stored:
+    """Rows as they are put into the object store."""
+    counts = [rows.count(leaf) or 0 for leaf in leaves]
+    return Stored(identity, shard, list(map(Packed, leaves)), max(counts, default=0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +61,8 @@ class Fill:
 
     name: str
     plain: int | None = None
+    #: How many of the plain rows are no pads, where there are some.
+    real: int | None = None
     pieces: tuple[tuple[int, int, tuple[int, int]], ...] = ()
     pads: tuple[Any, ...] = ()
     parts: tuple[Fill, ...] = ()
@@ -85,7 +96,7 @@ class Reply:
     names: list[str]
     counts: list[int | None]
     lengths: list[list[int] | None]
-    #: A list of references to `Stored`, or the rows themselves, or None.
+    #: A list of references to `Stored`, or of the packed rows themselves, or None.
     rows: Any
     digest: bytes | None
     received: int
@@ -149,34 +160,41 @@ class Host:
         args, kwargs = pickle.loads(template)
         found = None if plain is None else pickle.loads(plain)
         declaration, method = method_of(type(component.instance), request.method)
-        values = [_filled(fill, found, pieces, declaration) for fill in request.fills]
+        delivery, opened = Delivery(declaration), _Opened(pieces)
+        values = [_filled(fill, found, opened, declaration, delivery) for fill in request.fills]
+        delivery.settled()
         args, kwargs = filled(args, values), filled(kwargs, values)
         reply = run(component.instance, method, declaration, args, kwargs, request)
         layout = next((leaf.layout for leaf in reply.rows or () if isinstance(leaf, Cut)), None)
         if request.keep and layout is not None:
             cut = [[layout.take(leaf.value, shard) for leaf in reply.rows] for shard in range(layout.shards)]
-            kept = [ray.put(Stored(layout.id % 2**64, shard, leaves)) for shard, leaves in enumerate(cut)]
+            kept = [ray.put(stored(layout.id % 2**64, shard, leaves)) for shard, leaves in enumerate(cut)]
             return _with_rows(reply, kept, _received(pieces), layout)
         if request.keep and reply.rows is not None:
-            kept = [ray.put(Stored(request.identity, request.shard, reply.rows))]
+            kept = [ray.put(stored(request.identity, request.shard, reply.rows))]
             return _with_rows(reply, kept, _received(pieces))
-        return _with_rows(reply, reply.rows if request.keep is False else None, _received(pieces))
+        back = list(map(Packed, reply.rows or ())) if request.keep is False else None
+        return _with_rows(reply, back, _received(pieces))
 
-    def pieces(self, stored: Stored, leaf: int, bundles: Sequence[Cuts], *, put: bool) -> list[Any]:
+    def pieces(self, found: Stored, leaf: int, bundles: Sequence[Cuts], *, put: bool) -> list[Any]:
         """Rows of what is stored here, one value per bundle: as references to what stays here, or the rows."""
         import ray
 
         # A view would carry the whole array it looks into.
-        cut = [_own(rows.take(stored.leaves[leaf], cuts)) for cuts in bundles]
-        return [ray.put(Stored(stored.identity, stored.shard, [piece])) for piece in cut] if put else cut
+        whole = found.leaves[leaf].opened(own=False)
+        cut = [_own(rows.take(whole, cuts)) for cuts in bundles]
+        if put:
+            return [ray.put(stored(found.identity, found.shard, [piece])) for piece in cut]
+        return list(map(Packed, cut))
 
-    def mapped(self, stored: Stored, leaf: int, cuts: Cuts, function: bytes) -> tuple[list[Any], list[int] | None]:
+    def mapped(self, found: Stored, leaf: int, cuts: Cuts, function: bytes) -> tuple[list[Any], list[int] | None]:
         """Applies a function to stored rows and keeps the results here."""
         import ray
 
         apply = pickle.loads(function)
-        made = [apply(row) for row in rows.take(stored.leaves[leaf], cuts)]
-        return [ray.put(Stored(stored.identity, stored.shard, [made]))], rows.lengths(made)
+        own = copied(rows.take(found.leaves[leaf].opened(own=False), cuts))
+        made = [apply(row) for row in own]
+        return [ray.put(stored(found.identity, found.shard, [made]))], rows.lengths(made)
 
     def port(self) -> tuple[str, int]:
         """An address of this node and a port that is free there now."""
@@ -228,25 +246,34 @@ def _with_rows(reply: Reply, found: Any, received: int, layout: Layout | None = 
     return replace(reply, rows=found, received=received, layout=layout)
 
 
-def _filled(fill: Fill, plain: Any, pieces: Sequence[Stored], declaration: Declaration) -> Any:
+class _Opened:
+    """The pieces that one call was handed, each leaf opened once: the call's own rows, not those that are stored."""
+
+    def __init__(self, pieces: Sequence[Stored]) -> None:
+        self.pieces, self._found = pieces, dict[tuple[int, int], Any]()
+
+    def __call__(self, piece: tuple[int, int, tuple[int, int]]) -> Any:
+        which, leaf, cut = piece
+        if (which, leaf) not in self._found:
+            self._found[which, leaf] = self.pieces[which].leaves[leaf].opened()
+        return rows.take(self._found[which, leaf], [cut])
+
+
+def _filled(fill: Fill, plain: Any, opened: _Opened, declaration: Declaration, delivery: Delivery) -> Any:
     if fill.absent:
         return None
     if fill.parts:
-        return list(zip(*(_filled(part, plain, pieces, declaration) for part in fill.parts), strict=True))
+        parts = [_filled(part, plain, opened, declaration, delivery) for part in fill.parts]
+        return list(zip(*parts, strict=True))
     if fill.plain is not None:
-        return plain[fill.plain]
-    found = [_piece(piece, pieces) for piece in fill.pieces]
-    real = rows.join(found, declaration.pad_values, fill.name) if found else None
-    if not fill.pads:
-        return real
-    pads = [rows.take(real, [(pad, pad + 1)]) if isinstance(pad, int) else _piece(pad, pieces) for pad in fill.pads]
-    value = rows.join([real, *pads] if found else pads, declaration.pad_values, fill.name)
-    return masked(value, fill.name, rows.count(real) or 0, declaration.loss_mask)
-
-
-def _piece(piece: tuple[int, int, tuple[int, int]], pieces: Sequence[Stored]) -> Any:
-    which, leaf, cut = piece
-    return rows.take(pieces[which].leaves[leaf], [cut])
+        return delivery.rows(plain[fill.plain], fill.name, fill.real)
+    found = [opened(piece) for piece in fill.pieces]
+    value = rows.join(found, declaration.pad_values, fill.name) if found else None
+    real = rows.count(value) or 0
+    if fill.pads:
+        pads = [rows.take(value, [(pad, pad + 1)]) if isinstance(pad, int) else opened(pad) for pad in fill.pads]
+        value = rows.join([value, *pads] if found else pads, declaration.pad_values, fill.name)
+    return delivery.rows(value, fill.name, real)
 
 
 def _check_pieces(request: Request, pieces: Sequence[Stored]) -> None:
@@ -260,7 +287,7 @@ def _check_pieces(request: Request, pieces: Sequence[Stored]) -> None:
 
 
 def _received(pieces: Sequence[Stored]) -> int:
-    return sum(max((rows.count(leaf) or 0 for leaf in piece.leaves), default=0) for piece in pieces)
+    return sum(piece.rows for piece in pieces)
 
 
 def _own(piece: Any) -> Any:
