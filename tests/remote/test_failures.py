@@ -16,6 +16,7 @@ import pytest
 from tests.remote import components
 from twinkle import DeviceMesh, remote_class, remote_function
 from twinkle.errors import PlanError, RemoteCallError
+from twinkle.remote.failing import UnsendableError
 
 # A type checker does not see what the decorator adds.
 Echo: Any = components.Echo
@@ -64,6 +65,27 @@ def test_a_constructor_that_fails_says_where() -> None:
     broken: Any = Broken
     with pytest.raises(RemoteCallError, match=r"Broken.__init__ failed on worker [01].*no such file"):
         broken(remote_group="cpu2")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [("odd", "OddError: odd 1 2"), ("code", "CodeError: code 5"), ("locked", "LockedError: held")]
+)
+def test_an_error_that_cannot_be_sent_keeps_its_type_and_words(kind: str, words: str) -> None:
+    writer: Any = components.Writer(remote_group="cpu2")  # type: ignore[call-arg]
+    with pytest.raises(RemoteCallError) as caught:
+        writer.raises(kind)
+    assert str(caught.value).endswith(f"): {words}")
+    cause = caught.value.cause
+    assert isinstance(cause, UnsendableError)
+    assert f"{type(cause).__name__}: {cause.kind}" not in str(caught.value)
+    assert "in raises" in cause.trace
+    handle = writer.same([1, 2])
+    with pytest.raises(RemoteCallError, match=r"map failed on worker [01] .*: OddError: odd 1 2$"):
+        handle.map(_odd)
+
+
+def _odd(_: Any) -> None:
+    raise components.OddError(1, 2)
 
 
 def test_an_interrupted_driver_gets_its_prompt_back() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from twinkle.errors import PlanError, RemoteCallError
+from twinkle.remote.failing import told_of
 
 __all__ = ["Deadline", "Told", "call_error", "check_timeout", "results_of"]
 
@@ -88,12 +89,8 @@ def call_error(method: str, told: dict[str, Any], error: BaseException) -> Remot
         for text in (coordinates, f"node {told['node']}" if told.get("node") else "", told.get("rows_text"))
         if text
     ]
-    text = str(cause) or repr(cause)
-    if hasattr(cause, "actor_id"):
-        # Of a process that died Ray says a page, which the cause still has.
-        text = text.partition("\n")[0]
     return RemoteCallError(
-        f"{method} failed on {who} ({'; '.join(where)}): {type(cause).__name__}: {text}",
+        f"{method} failed on {who} ({'; '.join(where)}): {told_of(cause)}",
         method=method,
         cause=cause,
         **{key: value for key, value in told.items() if key != "rows_text"},

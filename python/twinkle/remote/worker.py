@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from twinkle.errors import PlanError
 from twinkle.remote import rows
 from twinkle.remote.arguments import check_travels, filled
+from twinkle.remote.failing import sendable_errors
 from twinkle.remote.masking import Delivery
 from twinkle.remote.ownership import copied
 from twinkle.remote.parcels import digest_of
@@ -130,6 +131,7 @@ class Host:
         current.positions, current.mode, self.seed = (), "worker", seed
         return {"pid": os.getpid(), "environment": dict(environment)}
 
+    @sendable_errors()
     def build(self, name: str, recipe: bytes, positions: tuple[int, ...], mesh: DeviceMesh) -> None:
         """Makes one component object."""
         from twinkle.remote.classes import construct
@@ -145,6 +147,7 @@ class Host:
         """Forgets a component."""
         self.components.pop(name, None)
 
+    @sendable_errors()
     def call(self, message: bytes, *given: Any) -> Reply:
         """Runs one method; `given` are the arguments that were too large for the message, then the pieces."""
         import ray
@@ -176,6 +179,7 @@ class Host:
         back = list(map(Packed, reply.rows or ())) if request.keep is False else None
         return _with_rows(reply, back, _received(pieces))
 
+    @sendable_errors()
     def pieces(self, found: Stored, leaf: int, bundles: Sequence[Cuts], *, put: bool) -> list[Any]:
         """Rows of what is stored here, one value per bundle: as references to what stays here, or the rows."""
         import ray
@@ -187,6 +191,7 @@ class Host:
             return [ray.put(stored(found.identity, found.shard, [piece])) for piece in cut]
         return list(map(Packed, cut))
 
+    @sendable_errors()
     def mapped(self, found: Stored, leaf: int, cuts: Cuts, function: bytes) -> tuple[list[Any], list[int] | None]:
         """Applies a function to stored rows and keeps the results here."""
         import ray

@@ -1,0 +1,71 @@
+"""Errors that leave a worker: what cannot be pickled is replaced by what says the same."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import traceback
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from twinkle.remote.pickling import packed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["UnsendableError", "sendable", "sendable_errors", "told_of"]
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+class UnsendableError(RuntimeError):
+    """Stands for an error that cannot be sent: `kind` is the name of its type, `text` its words."""
+
+    def __init__(self, kind: str, text: str, trace: str = "") -> None:
+        super().__init__(kind, text, trace)
+        self.kind, self.text, self.trace = kind, text, trace
+        if trace:
+            self.add_note(trace)
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.text}"
+
+
+def sendable(error: BaseException) -> BaseException:
+    """The error itself where it arrives as it is, else what stands for it."""
+    try:
+        again = pickle.loads(packed(error))
+        if (type(again).__qualname__, str(again)) == (type(error).__qualname__, str(error)):
+            return error
+    except Exception:  # whatever a user's class raises, the caller is to hear of the error itself
+        pass
+    try:
+        text = str(error)
+    except Exception:  # an error whose words fail has its type left
+        text = ""
+    trace = "".join(traceback.format_exception(error)) if text else ""
+    return UnsendableError(type(error).__name__, text, trace)
+
+
+@contextmanager
+def sendable_errors() -> Iterator[None]:
+    """What is raised here can be sent."""
+    try:
+        yield
+    except Exception as error:
+        found = sendable(error)
+        if found is error:
+            raise
+        raise found from None
+
+
+def told_of(error: BaseException) -> str:
+    """The type of an error and its words, without colours and without the pages that Ray says."""
+    if isinstance(error, UnsendableError):
+        text = str(error)
+    else:
+        text = str(error) or repr(error)
+        if type(error).__module__.partition(".")[0] == "ray":
+            text = next((line for line in text.splitlines() if line.strip()), "")
+        text = f"{type(error).__name__}: {text}"
+    return _COLOURS.sub("", text)
