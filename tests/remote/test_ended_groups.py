@@ -23,6 +23,7 @@ from twinkle.remote.waiting import Deadline
 
 # A type checker does not see what the decorator adds.
 Echo: Any = components.Echo
+Writer: Any = components.Writer
 
 #: Far longer than a test may take: what sleeps as long ends because somebody ends it.
 LONG = 3600.0
@@ -229,6 +230,35 @@ def test_a_killed_worker_ends_its_peers_whatever_they_do() -> None:
     with pytest.raises(RemoteCallError, match=r"_Strict.sleeps failed on worker 1 .*ended group 'pair'"):
         strict.sleeps(worker=1, code=signal.SIGKILL)
     assert gone(pids)
+
+
+@pytest.mark.parametrize("size", [1, 100_000])
+def test_rows_of_a_dead_worker_are_its_failure_and_end_no_innocent_group(size: int) -> None:
+    twinkle.shutdown()
+    twinkle.initialize("ray", groups=[DeviceGroup("maker", 2, "CPU"), DeviceGroup("reader", 2, "CPU")])
+    maker, reader = (Writer(remote_group=name) for name in ("maker", "reader"))
+    handle = maker.same([["a" * size], ["b"], ["c"], ["d"]])
+    pids = maker.pid()
+    os.kill(pids[1], signal.SIGKILL)
+    assert gone(pids[1:])
+
+    def until_ray_knows() -> None:
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            reader.strict(handle)
+
+    with pytest.raises(RemoteCallError, match="is lost"):
+        until_ray_knows()
+    for given in (handle, [handle[:2], handle[2:]]):
+        with pytest.raises(RemoteCallError) as caught:
+            reader.strict(given)
+        assert words(caught) == (
+            "Writer.strict: shard 1 of the rows that worker 1 was to be given is lost: worker 1 of group 'maker' "
+            "(node 127.0.0.1), which made it, has died"
+        )
+        error = caught.value
+        assert (error.group, error.worker, error.shard) == ("maker", 1, 1)
+    assert reader.strict(handle[:2])[1] == [["b"]]
 
 
 def test_an_interrupted_driver_ends_the_group() -> None:

@@ -38,6 +38,8 @@ __all__ = ["RayComponent"]
 
 #: What is pickled to more than this is put into the object store once, instead of travelling with every call.
 _INLINE_BYTES = 64 * 1024
+#: How many seconds workers that have their rows are given to leave a method that others cannot begin.
+_MOMENT = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +81,10 @@ class RayComponent:
         except BaseException as error:
             if not call.waiting:
                 raise
-            failure = self.group.failed(declaration.name, error, end=declaration.on_error == "kill_group")
+            # Where rows are lost that another group had, this one has done nothing, unless some of it has begun.
+            spared = getattr(error, "lost", None) is not None and call.settled()
+            end = declaration.on_error == "kill_group" and not spared
+            failure = self.group.failed(declaration.name, error, end=end)
             if failure is error:
                 raise
             raise failure from failure.__cause__
@@ -154,6 +159,8 @@ class _Call:
         self.target = component.target(declaration)
         #: Whether workers may be in the method, or on their way to it.
         self.waiting = False
+        self.references: list[Any] = []
+        self.sources: list[Sources] = []
         if callable(declaration.dispatch):
             total = component.workers
             pairs = [declaration.dispatch(total, w, args, kwargs, component.mesh) for w in self.target.workers]
@@ -195,13 +202,14 @@ class _Call:
         workers, shard_of = self.target.workers, self.target.shard_of
         readers = [(plan, w, shard_of[w]) for plan in plans.values() for w in workers if self._gets_rows(w)]
         cut_at_source(self, readers + [(plan, w, 0) for plan in whole.values() for w in workers])
-        references = []
+        references = self.references
         layout = None if self.layout is None else pickle.dumps(self.layout)
         identity = 0 if self.layout is None else self.layout.id % 2**64
         with self.component.group.order:
             for at, worker in enumerate(self.target.workers):
                 shard = self.target.shard_of[worker]
                 sources = Sources(self.component, worker)
+                self.sources.append(sources)
                 prepared = self.prepared_each[at if len(self.prepared_each) > 1 else 0]
                 fills = tuple(
                     self._fill(part, _columns(prepared), worker, shard, plans, whole, sources)
@@ -226,10 +234,19 @@ class _Call:
                 message = pickle.dumps((request, inline, tuple(apart)), protocol=5)
                 self.waiting = True
                 references.append(hosts[worker].call.remote(message, *apart.values(), *sources.references))
-        replies: list[Reply] = results_of(references, self.deadline, self.declaration.name, told)
+        replies: list[Reply] = results_of(references, self.deadline, self.declaration.name, told, self._maker)
         self.waiting = False
         traffic.moved_rows += sum(reply.received for reply in replies)
         return self._collected(dict(zip(self.target.workers, replies, strict=True)))
+
+    def settled(self) -> bool:
+        """Whether no worker is in the method, or leaves it in a moment: none that waits for others for ever."""
+        import ray
+
+        return not ray.wait(self.references, num_returns=len(self.references), timeout=_MOMENT)[1]
+
+    def _maker(self, number: str) -> dict[str, Any] | None:
+        return next((maker for sources in self.sources if (maker := sources.maker(number))), None)
 
     # Rows on their way to the workers.
 

@@ -96,14 +96,29 @@ class Sources:
         self.references: list[Any] = []
         self.expected: list[tuple[int, int]] = []
         self._places: dict[Any, int] = {}
+        self._makers: list[tuple[Piece, int]] = []
 
-    def place(self, reference: Any, expected: tuple[int, int]) -> int:
-        """The number of an object among those handed over."""
+    def place(self, reference: Any, expected: tuple[int, int], piece: Piece, holder: int) -> int:
+        """The number of an object among those handed over; `holder` is the worker that has put it there."""
         if reference not in self._places:
             self._places[reference] = len(self.references)
             self.references.append(reference)
             self.expected.append(expected)
+            self._makers.append((piece, holder))
         return self._places[reference]
+
+    def maker(self, number: str) -> dict[str, Any] | None:
+        """Who has put an object there, by the number that Ray gives it; None where it was not handed over."""
+        for reference, (piece, holder) in zip(self.references, self._makers, strict=True):
+            if reference.hex() == number:
+                group = piece.store.keeper.component.group
+                return {
+                    "worker": holder,
+                    "group": group.name,
+                    "node": group.node_of(holder),
+                    "shard": piece.store.keeper.shards[piece.shard],
+                }
+        return None
 
 
 class Plan:
@@ -137,7 +152,7 @@ class Plan:
             if not self._is_whole(at, cuts):
                 reference, leaf = self.cut[at, holder, cuts], 0
             expected = (piece.store.identity, piece.store.keeper.shards[piece.shard])
-            origins[at] = (sources.place(reference, expected), leaf)
+            origins[at] = (sources.place(reference, expected, piece, holder), leaf)
 
         def located(read: Read) -> tuple[int, int, tuple[int, int]]:
             at, start, stop = read

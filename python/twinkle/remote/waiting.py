@@ -9,10 +9,12 @@ from typing import Any, NoReturn
 from twinkle.errors import PlanError, RemoteCallError
 from twinkle.remote.failing import told_of
 
-__all__ = ["Deadline", "Told", "call_error", "check_timeout", "results_of"]
+__all__ = ["Deadline", "Handed", "Told", "call_error", "check_timeout", "results_of"]
 
 #: Says about worker i what a failure names: its number, coordinates, node and rows.
 Told = Callable[[int], dict[str, Any]]
+#: Says about an object that a call was handed, by its number, who made it; None where nobody in particular did.
+Handed = Callable[[str], dict[str, Any] | None]
 
 
 class Deadline:
@@ -36,8 +38,12 @@ def check_timeout(seconds: Any) -> None:
         raise PlanError(f"timeout must be seconds above 0, or None to wait, not {seconds!r}", timeout=seconds)
 
 
-def results_of(references: Sequence[Any], deadline: Deadline, method: str, told: Told) -> list[Any]:
+def results_of(
+    references: Sequence[Any], deadline: Deadline, method: str, told: Told, handed: Handed | None = None
+) -> list[Any]:
     """What all of these calls return, in order; the first that fails, or the deadline, is a RemoteCallError at once.
+
+    A call that is not begun since what it was to be handed is lost is the failure of who made that, if `handed` knows.
 
     The other calls are left to end. Ray cannot stop a method that runs, and one that is cancelled on its way leaves a
     gap in the order of its actor, at which the next call waits for half a minute.
@@ -59,10 +65,12 @@ def results_of(references: Sequence[Any], deadline: Deadline, method: str, told:
             timeout=deadline.seconds,
         ) from None
     except ray.exceptions.RayError as error:
-        _raise_first(references, method, told, error)
+        _raise_first(references, method, told, handed, error)
 
 
-def _raise_first(references: Sequence[Any], method: str, told: Told, error: Exception) -> NoReturn:
+def _raise_first(
+    references: Sequence[Any], method: str, told: Told, handed: Handed | None, error: Exception
+) -> NoReturn:
     import ray
 
     at, found = 0, error
@@ -76,7 +84,19 @@ def _raise_first(references: Sequence[Any], method: str, told: Told, error: Exce
         except ray.exceptions.RayError as failure:
             at, found = index, failure
             break
-    raise call_error(method, told(at), found) from getattr(found, "cause", None) or found
+    cause: Any = getattr(found, "cause", None) or found
+    maker = handed(cause.object_ref_hex) if handed and isinstance(cause, ray.exceptions.ObjectLostError) else None
+    if maker is not None:
+        died = "has died" if isinstance(cause, ray.exceptions.OwnerDiedError) else "no longer has it"
+        raise RemoteCallError(
+            f"{method}: shard {maker['shard']} of the rows that worker {told(at)['worker']} was to be given is lost: "
+            f"worker {maker['worker']} of group {maker['group']!r} (node {maker['node']}), which made it, {died}",
+            method=method,
+            cause=cause,
+            lost=cause.object_ref_hex,
+            **maker,
+        ) from cause
+    raise call_error(method, told(at), found) from cause
 
 
 def call_error(method: str, told: dict[str, Any], error: BaseException) -> RemoteCallError:
