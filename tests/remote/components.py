@@ -405,7 +405,8 @@ class Writer:
         return os.getpid()
 
     @remote_function(dispatch="slice_dp", on_error="kill_group")
-    def strict(self, rows: Any) -> Any:
+    def strict(self, rows: Any, seconds: float = 0.0) -> Any:
+        time.sleep(seconds)
         return rows
 
 

@@ -259,6 +259,11 @@ def test_rows_of_a_dead_worker_are_its_failure_and_end_no_innocent_group(size: i
         error = caught.value
         assert (error.group, error.worker, error.shard) == ("maker", 1, 1)
     assert reader.strict(handle[:2])[1] == [["b"]]
+    pids = reader.pid()
+    with pytest.raises(RemoteCallError, match=r"worker 1 of group 'maker'.*on_error='kill_group' ended group 'reader'"):
+        # Worker 0 has its rows, and would wait in a collective for worker 1.
+        reader.strict(handle, seconds=LONG)
+    assert gone(pids)
 
 
 def test_an_interrupted_driver_ends_the_group() -> None:
