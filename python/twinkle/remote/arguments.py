@@ -135,7 +135,7 @@ def check_travels(tree: Any, who: str, path: trees.Path = ()) -> None:
             )
         return False, None
 
-    trees.rebuilt(tree, leaf, path)
+    trees.rebuilt(tree, leaf, path, scalars=False)
 
 
 class _Collector:
