@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support import ROOT, clean_environment
@@ -36,6 +36,8 @@ def sent(value: Any) -> Any:
     dtype=st.sampled_from(DTYPES),
     way=st.sampled_from(["whole", "sliced", "turned", "gradient", "conjugate"]),
 )
+@example([0], torch.float32, "sliced")
+@example([1], torch.float32, "sliced")
 def test_a_tensor_arrives_with_its_dtype_shape_and_numbers(shape: list[int], dtype: Any, way: str) -> None:
     count = int(np.prod(shape))
     tensor = (torch.arange(count) % 2).to(dtype).reshape(shape)

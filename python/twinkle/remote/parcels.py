@@ -115,7 +115,9 @@ class _Pickler(pickle.Pickler):
         torch = sys.modules.get("torch")
         if torch is None or type(value) is not torch.Tensor or not _is_plain(value, torch):
             return NotImplemented
-        flat = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+        flat = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+        # One of less than two numbers may keep a step that bytes do not have.
+        flat = flat.as_strided((flat.numel(),), (1,)).view(torch.uint8)
         if is_here(flat):
             buffer = pickle.PickleBuffer(flat.numpy())
         else:
