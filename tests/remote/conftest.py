@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
+# Read when Ray is imported, which a test that comes first would do without the variable.
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+import ray
 
 
 @pytest.fixture(scope="package")
 def local_ray() -> Iterator[None]:
-    import ray
-
     ray.init(
         address="local",
         num_cpus=4,
