@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ROWS, WIDTH = 4096, 1024
 
 
-def pickled(self: Exchange, values: Sequence[Any], about: str = "") -> list[Any]:
+def pickled(self: Exchange, values: Sequence[Any], about: str = "", step: str = "", key: object = 0) -> list[Any]:
     """What an exchange is by hand: every piece pickled, bytes included, one exchange of sizes and one of bytes."""
     data = [pickle.dumps(_own(value), protocol=5) for value in values]
     sizes = torch.tensor([len(one) for one in data])

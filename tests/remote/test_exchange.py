@@ -50,7 +50,9 @@ def test_a_tensor_arrives_with_its_dtype_shape_and_numbers(shape: list[int], dty
     elif way == "conjugate":
         tensor = tensor.conj()
     found = sent({"rows": [tensor, "text"]})["rows"][0]
-    assert (found.dtype, found.shape, found.requires_grad) == (dtype, tensor.shape, False)
+    assert (found.dtype, found.shape, found.requires_grad) == (dtype, tensor.shape, tensor.requires_grad)
+    # Whatever made it here is not known there.
+    assert found.is_leaf
     assert torch.equal(found, tensor)
 
 

@@ -138,9 +138,11 @@ def test_pads_are_made_where_the_rows_arrive(ranks: Any) -> None:
 def test_every_rank_learns_of_a_failure_on_one(ranks: Any) -> None:
     for rank, one in enumerate(ranks):
         failed, short, drifted, after = one["failures"]
-        assert "RemoteCallError: Echo.fails_on failed on" in failed
-        assert "ValueError: this shard fails" in failed
-        assert ("dp=2" in failed) == (rank in (4, 5))
+        own = rank if rank in (4, 5) else 4
+        assert failed == (
+            f"RemoteCallError: Echo.fails_on failed on worker {own} (dp=2, tp={own % 2}; rank {own}; rows 4 to 5): "
+            "ValueError: this shard fails"
+        )
         assert "returned 1 rows at 'rows', expected 2" in short
         assert "ranks 0 and 1 are replicas of shard 0" in drifted
         assert after == list(range(8))

@@ -244,11 +244,12 @@ class DataLoader:
         arrivals = self._arrivals(run, deliveries)
         del deliveries
         if current.mode == "local":
-            from twinkle.remote.batches import Handles
+            from twinkle.remote.batches import Handles, failures_noted
 
             handed = Handles(self)
-            for arrival in arrivals:
-                yield handed(Step(arrival.delivery.batch, arrival.layout, self._place.shard))
+            with failures_noted():
+                for arrival in arrivals:
+                    yield handed(Step(arrival.delivery.batch, arrival.layout, self._place.shard))
             return
         for arrival in arrivals:
             yield arrival.delivery.batch

@@ -53,6 +53,8 @@ class Part:
     whole: bool = False
     #: Whether the caller said that a plain value holds the rows of the whole job.
     everybody: bool = False
+    #: Whether the caller said, by `Rows`, that a plain value holds rows of this process's own.
+    own: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,8 +190,8 @@ class _Collector:
                 )
             value = node.value
             if trees.is_branch(value) and not trees.is_items(value):
-                return True, self._columns(value, path)
-            return True, self._rows(value, path, refuse=True, everybody=isinstance(node, Global))
+                return True, self._columns(value, path, type(node))
+            return True, self._rows(value, path, refuse=True, said=type(node))
         if isinstance(node, Sharded) and self._foreign(node):
             rows = node.gather()
             return True, self._rows(rows, path, refuse=True) if cuts else rows
@@ -203,7 +205,7 @@ class _Collector:
     def _foreign(self, node: Any) -> bool:
         return self.engine is not None and isinstance(node, Sharded) and not isinstance(node.keeper, self.engine)
 
-    def _columns(self, value: Any, path: trees.Path) -> Any:
+    def _columns(self, value: Any, path: trees.Path, said: type | None = None) -> Any:
         """A mapping or dataclass whose every column is rows."""
         columns = dict(trees.children(value))
         if not columns:
@@ -212,11 +214,13 @@ class _Collector:
         def leaf(node: Any, at: trees.Path) -> tuple[bool, Any]:
             if at == path or (isinstance(node, Mapping) and node):
                 return False, None
-            return True, self._rows(node, at, refuse=True)
+            if isinstance(node, (Rows, Global)):
+                return True, self._rows(node.value, at, refuse=True, said=type(node))
+            return True, self._rows(node, at, refuse=True, said=said)
 
         return trees.rebuilt(value, leaf, path)
 
-    def _rows(self, value: Any, path: trees.Path, *, refuse: bool, everybody: bool = False) -> Any:
+    def _rows(self, value: Any, path: trees.Path, *, refuse: bool, said: type | None = None) -> Any:
         name = trees.path_text(path)
         if is_handle(value):
             return self._leaf(value, path)[1]
@@ -233,7 +237,7 @@ class _Collector:
             )
         rows = count(value)
         if rows is not None:
-            return self._part(name, "plain", value, rows, everybody=everybody)
+            return self._part(name, "plain", value, rows, said=said)
         if not refuse:
             # Scalars, texts and arrays without dimensions are the same for everybody.
             return self.walk(value, path)
@@ -244,9 +248,9 @@ class _Collector:
         )
 
     def _part(
-        self, name: str, kind: str, value: Any, rows: int, *, whole: bool = False, everybody: bool = False
+        self, name: str, kind: str, value: Any, rows: int, *, whole: bool = False, said: type | None = None
     ) -> Slot:
-        self.parts.append(Part(name, kind, value, rows, whole, everybody))
+        self.parts.append(Part(name, kind, value, rows, whole, said is Global, said is Rows))
         return Slot(len(self.parts) - 1)
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import PlanError
 from twinkle.remote import trees
+from twinkle.remote.exchange import note_failure
 from twinkle.remote.keeping import Keeper, local_handle, local_keeper
 from twinkle.remote.rows import count
 
 if TYPE_CHECKING:
     from twinkle.dataloader import DataLoader, Step
 
-__all__ = ["Handles", "with_rows"]
+__all__ = ["LOADED", "Handles", "failures_noted", "with_rows"]
+
+#: What the handles of a loader are called where the ranks are not of one mind.
+LOADED = "a batch of a DataLoader"
 
 #: Makes something of the rows at a path, such as a handle.
 Make = Callable[[Any, str], Any]
@@ -65,6 +70,8 @@ class Handles:
     def __init__(self, loader: DataLoader) -> None:
         self.loader = loader
         self._keeper: Keeper | None = None
+        #: How many handles there were; numbers tell them apart.
+        self.made = 0
 
     def __call__(self, step: Step) -> Any:
         """The batch of one step, as a handle or with handles in the places of its columns."""
@@ -77,5 +84,20 @@ class Handles:
             layout, mesh = Layout.even(expected, 1), DeviceMesh.from_sizes(dp_size=1)
         else:
             expected = int(layout.sizes[step.shard])
-        keeper = self._keeper = self._keeper or local_keeper(mesh)
-        return with_rows(step.batch, self.loader, expected, lambda rows, name: local_handle(rows, layout, keeper, name))
+        keeper = self._keeper = self._keeper or local_keeper(mesh, LOADED)
+
+        def made(rows: Any, name: str) -> Any:
+            self.made += 1
+            return local_handle(rows, layout, keeper, name, self.made)
+
+        return with_rows(step.batch, self.loader, expected, made)
+
+
+@contextmanager
+def failures_noted() -> Iterator[None]:
+    """While a loader reads: what it raises here is told to the other ranks if their next calls are others."""
+    try:
+        yield
+    except Exception as error:
+        note_failure("its DataLoader", error)
+        raise

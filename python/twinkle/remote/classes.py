@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from twinkle.errors import PlacementError, PlanError
@@ -255,10 +254,13 @@ def _begin(  # noqa: PLR0917 - what a constructor was called with
     seen = local.mesh if local is not None and execute == "first" else mesh
     _set(self, "device_mesh", value=seen if seen is not None else current.device_mesh)
     original = type(self).__init__.__twinkle_init__
-    if local is None or local.builds:
-        with nullcontext() if local is None else local.inside():
-            original(self, *args, **_accepted(original, device_mesh=mesh, remote_group=group), **kwargs)
-    if local is not None:
+    build = functools.partial(
+        original, self, *args, **_accepted(original, device_mesh=mesh, remote_group=group), **kwargs
+    )
+    if local is None:
+        build()
+    else:
+        local.build(build)
         _set(self, _COMPONENT, value=local)
 
 

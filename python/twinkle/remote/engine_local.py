@@ -17,23 +17,23 @@ from twinkle.plan import Layout, route
 from twinkle.platform import Platform
 from twinkle.remote import rows as row_tools
 from twinkle.remote.arguments import Part, Prepared, filled, prepare
+from twinkle.remote.brought import Brought, inner_part, is_own
 from twinkle.remote.counting import traffic
-from twinkle.remote.exchange import Exchange, exchange
+from twinkle.remote.exchange import Exchange, UnreadableError, exchange
 from twinkle.remote.handle import Sharded, Store
 from twinkle.remote.handover import hand_over
-from twinkle.remote.keeping import Keeper
+from twinkle.remote.keeping import Keeper, check_ranks, described, key_of
 from twinkle.remote.masking import Delivery
-from twinkle.remote.parcels import digest_of
 from twinkle.remote.results import Leaf, combined
 from twinkle.remote.session import current_session
 from twinkle.remote.signature import method_of
 from twinkle.remote.split import alike, end_to_end, layout_of
-from twinkle.remote.waiting import Deadline, call_error
+from twinkle.remote.waiting import Deadline, call_error, rows_told
 from twinkle.remote.worker import Reply, Request, run
 from twinkle.runtime import current
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from twinkle.mesh import DeviceMesh
     from twinkle.remote.signature import Declaration
@@ -53,14 +53,37 @@ class LocalComponent:
         if mesh is None or not self.peers:
             # Alone, this process holds every row of every mesh.
             mesh = DeviceMesh.from_sizes(dp_size=1)
+        else:
+            check_ranks(mesh, type(instance).__qualname__)
         self.mesh = mesh if execute == "all" else DeviceMesh.from_axes({"dp": 1}, offset=mesh.rank_at(0))
         self.rank = Platform.get_rank() if self.peers else 0
         self.position = self.mesh.position_of(self.rank)
+        #: Which component of the job it is, the same number on every rank.
+        self.number = 0
 
-    @property
-    def builds(self) -> bool:
-        """Whether the object is built in this process."""
-        return self.position is not None
+    def build(self, make: Callable[[], Any]) -> None:
+        """Makes the object where it has a place; under a launcher what is raised on one rank is raised on all."""
+        failure = None
+        try:
+            if self.position is not None:
+                with self.inside():
+                    make()
+        except BaseException as error:
+            if not self.peers:
+                raise
+            failure = error
+        peers = exchange() if self.peers else None
+        if peers is None:
+            return
+        name = type(self.instance).__qualname__
+        with peers.during(name, None, f"makes {name}"):
+            self.number = peers.count
+            told = peers.gathered(_words(failure))
+        if failure is not None:
+            raise failure
+        for rank, text in enumerate(told):
+            if text is not None:
+                raise call_error(name, _place(self.mesh, rank), text)
 
     def call(self, declaration: Declaration, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs one method here, and joins its results with those of the other ranks."""
@@ -70,7 +93,8 @@ class LocalComponent:
             )
         peers = exchange() if self.peers else None
         if peers is not None:
-            with peers.during(declaration.name, declaration.timeout):
+            doing = f"calls {declaration.name} (component {self.number})"
+            with peers.during(declaration.name, declaration.timeout, doing):
                 return _Call(self, declaration, peers).run(args, kwargs)
         deadline = Deadline(declaration.timeout)
         result = _Call(self, declaration, None).run(args, kwargs)
@@ -115,13 +139,11 @@ class _Call:
         self.shard = None if self.position is None else self.shard_of[self.position]
         self.delivery = Delivery(declaration)
         #: What went wrong on this rank while the others went on, who hear of it with the results.
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         declaration = self.declaration
-        if callable(declaration.dispatch):
-            args, kwargs = declaration.dispatch(self.mesh.world_size, self.position or 0, args, kwargs, self.mesh)
-        prepared = prepare(declaration, tuple(args), dict(kwargs), mine=self.peers is not None)
+        prepared = self._prepared(args, kwargs)
         layout = self._layout(prepared)
         values = [self._value(part, layout) for part in prepared.parts]
         try:
@@ -137,6 +159,18 @@ class _Call:
             values = [value if part.whole else None for part, value in zip(prepared.parts, values, strict=True)]
         reply = None if self.position is None or self.failure else self._tried(prepared, values, layout)
         return self._collected(reply, layout)
+
+    def _prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Prepared:
+        declaration = self.declaration
+        try:
+            if callable(declaration.dispatch):
+                args, kwargs = declaration.dispatch(self.mesh.world_size, self.position or 0, args, kwargs, self.mesh)
+            return prepare(declaration, tuple(args), dict(kwargs), mine=self.peers is not None)
+        except Exception as error:
+            # The others may have been given what can be called.
+            if self.peers is not None:
+                self.peers.refuse(error)
+            raise
 
     @property
     def takes_all(self) -> bool:
@@ -164,11 +198,11 @@ class _Call:
         try:
             with self.component.inside():
                 return run(self.component.instance, method, declaration, args, kwargs, request)
-        except Exception as error:
+        except BaseException as error:  # an interrupt as well: the others wait for this rank
             self._note(error)
             return None
 
-    def _note(self, error: Exception) -> None:
+    def _note(self, error: BaseException) -> None:
         """Keeps an error until the others can be told of it; alone it is raised as it is."""
         if self.peers is None:
             raise error
@@ -179,38 +213,21 @@ class _Call:
     def _layout(self, prepared: Prepared) -> Layout | None:
         if not prepared.cut:
             return None
-        mine = [part for part in prepared.cut if part.kind in ("plain", "single") and not part.everybody]
-        if self.peers is None or not mine:
-            rows = prepared.cut[0].rows
-            return layout_of(self.declaration, rows, self.placement.shards)
-        return self._own_rows(mine, [part for part in prepared.cut if part not in mine])
+        if self.peers is not None:
+            brought = Brought(self.declaration, self.peers, self.placement, self.ranks)
+            sizes = brought.sizes(prepared.cut, inside=self.position is not None)
+            if sizes is not None:
+                return self._own_rows(sizes, prepared.cut)
+        return layout_of(self.declaration, prepared.cut[0].rows, self.placement.shards)
 
-    def _own_rows(self, mine: list[Part], others: list[Part]) -> Layout:
-        """The layout of rows that every rank brings itself: replicas must bring the same."""
-        assert self.peers is not None
-        here = None if self.position is None else [(part.rows, digest_of(part.value)) for part in mine]
-        told = self.peers.gathered(here)
-        sizes = []
-        for shard in range(self.placement.shards):
-            members = self.placement.members(shard).tolist()
-            brought = [told[self.ranks[member]] for member in members]
-            for member, one in zip(members, brought, strict=True):
-                if one != brought[0]:
-                    first = self.ranks[members[0]]
-                    raise PlanError(
-                        f"{self.declaration.name}: {mine[0].name} is a plain list, which means each rank's own "
-                        f"rows, but ranks {first} and {self.ranks[member]} are replicas of shard {shard} and brought "
-                        f"different ones ({brought[0][0][0]} and {one[0][0]} rows): pass the handle of another call, "
-                        "wrap the rows of the whole job in Global, or change rows in place with handle.map(f)",
-                        shard=shard,
-                        ranks=[first, self.ranks[member]],
-                    )
-            sizes.append(brought[0][0][0])
+    def _own_rows(self, sizes: list[int], cut: list[Part]) -> Layout:
+        """The layout of rows that every rank brings itself."""
         layout = end_to_end(sizes)
-        for part in others:
-            if part.rows != layout.n:
+        mine = next(part for part in cut if is_own(part))
+        for part in cut:
+            if not is_own(part) and part.rows != layout.n:
                 raise PlanError(
-                    f"{self.declaration.name}: all ranks together brought {layout.n} rows of {mine[0].name}, and "
+                    f"{self.declaration.name}: all ranks together brought {layout.n} rows of {mine.name}, and "
                     f"{part.name} has {part.rows}",
                     lengths=[layout.n, part.rows],
                 )
@@ -220,7 +237,7 @@ class _Call:
 
     def _value(self, part: Part, layout: Layout | None) -> Any:
         if part.kind == "zip":
-            inner = [self._value(_inner(part, value), layout) for value in part.value.parts]
+            inner = [self._value(inner_part(part, value), layout) for value in part.value.parts]
             # Ranks outside the mesh took part in the hand-over, and have nothing.
             return None if layout is not None and self.shard is None else list(zip(*inner, strict=True))
         if part.kind == "handle":
@@ -272,10 +289,13 @@ class _Call:
                     outgoing[self.ranks[to]] += _singles(at, rows, int(layout.real_sizes[self.shard_of[to]]))
         empty = self._empty(handle)
         try:
-            incoming = self.peers.swapped([(pieces, empty) for pieces in outgoing], f"rows of {part.name}")
-        except RemoteCallError:
-            raise
-        except Exception as error:  # what arrived cannot be unpickled here, and the others go on
+            incoming = self.peers.swapped(
+                [(pieces, empty) for pieces in outgoing],
+                f"rows of {part.name}",
+                f"hands over as {part.name} {described(handle.pieces)}",
+                (key_of(handle.pieces), handle.layout.id),
+            )
+        except UnreadableError as error:
             self._note(error)
             return None
         if self.shard is None:
@@ -336,9 +356,9 @@ class _Call:
         if self.peers is None:
             return [(mine, digest)]
         failure = self.failure
-        text = None if failure is None else f"{type(failure).__name__}: {failure}"
+        text = _words(failure)
         about = "nothing" if mine is None else f"its result, a {type(mine.rest).__name__}"
-        told = self.peers.gathered((text, mine, digest), about)
+        told = self.peers.gathered((text, mine, digest), about, "tells its results")
         self._raise_failures([text for text, *_ in told], layout)
         others = [said[1:] for said in told]
         # One's own result is the object itself.
@@ -365,9 +385,10 @@ class _Call:
         lengths = tuple(tuple(reply.lengths[at] for reply in bare) for at in range(len(bare[0].counts)))
         lazy = self.declaration.lazy_collect
         keep = not self.declaration.sync and (self.component.lazy if lazy is None else lazy)
-        keeper = Keeper(lambda: self.peers, self.placement, self.ranks, last=not keep)
+        keeper = Keeper(lambda: self.peers, self.placement, self.ranks, self.declaration.name, last=not keep)
         kinds = next((reply.kinds for reply in bare if any(reply.counts)), bare[0].kinds)
-        pieces = Store(keeper, holders, 0, lengths, kinds).pieces(leaf.index)
+        number = 0 if self.peers is None else self.peers.count
+        pieces = Store(keeper, holders, number, lengths, kinds).pieces(leaf.index)
         handle = Sharded(made, pieces, leaf.name, self.declaration.pad_values)
         return handle if keep else handle.gather()
 
@@ -375,19 +396,16 @@ class _Call:
         # A rank that failed itself has its own cause to show.
         failure = self.failure
         mine = [self.component.rank] if failure is not None else []
-        for rank in [*mine, *self.ranks]:
+        for rank in [*mine, *range(len(told))]:
             text = told[rank]
             if text is None:
                 continue
-            worker = self.ranks.index(rank)
-            about = {"worker": worker, "coordinates": self.mesh.coordinates(rank), "node": None, "rows": None}
-            if layout is not None:
-                about["rows"] = layout.rows(self.shard_of[worker]).tolist()
-            if failure is not None:
-                raise call_error(self.declaration.name, about, failure) from failure
-            raise RemoteCallError(
-                f"{self.declaration.name} failed on rank {rank}: {text}", method=self.declaration.name, **about
-            )
+            if failure is not None and not isinstance(failure, Exception):
+                raise failure
+            place = _place(self.mesh, rank)
+            if layout is not None and place["worker"] is not None:
+                place |= rows_told(layout.rows(self.shard_of[place["worker"]]).tolist())
+            raise call_error(self.declaration.name, place, failure or text) from failure
 
     def _compare(self, told: list[Any]) -> None:
         for shard in range(self.placement.shards):
@@ -420,7 +438,12 @@ def _bare(reply: Reply) -> Reply:
     return replace(reply, rows=None, digest=None, received=0)
 
 
-def _inner(part: Part, value: Any) -> Part:
-    kind = "handle" if isinstance(value, Sharded) else "plain"
-    # What is zipped with a handle has all its rows.
-    return Part(part.name, kind, value, part.rows, part.whole, everybody=True)
+def _words(failure: BaseException | None) -> str | None:
+    return None if failure is None else f"{type(failure).__name__}: {failure}"
+
+
+def _place(mesh: DeviceMesh, rank: int) -> dict[str, Any]:
+    """Who a rank is, for the words of an error."""
+    worker = mesh.position_of(rank)
+    coordinates = None if worker is None else mesh.coordinates(rank)
+    return {"worker": worker, "coordinates": coordinates, "rank": rank, "node": None, "rows": None}

@@ -23,7 +23,7 @@ from twinkle.remote.pickling import packed
 from twinkle.remote.results import Leaf, combined
 from twinkle.remote.sources import Keeper, Plan, Sources, cut_at_source
 from twinkle.remote.split import alike, end_to_end, layout_of
-from twinkle.remote.waiting import Deadline, Told, results_of
+from twinkle.remote.waiting import Deadline, Told, results_of, rows_told
 from twinkle.remote.worker import Fill, Reply, Request
 
 if TYPE_CHECKING:
@@ -139,12 +139,7 @@ class RayComponent:
                 "rows": None,
             }
             if layout is not None:
-                numbers = layout.rows(target.shard_of[worker]).tolist()
-                if numbers and numbers[-1] - numbers[0] + 1 == len(numbers):
-                    text = f"row {numbers[0]}" if len(numbers) == 1 else f"rows {numbers[0]} to {numbers[-1]}"
-                    told |= {"rows": (numbers[0], numbers[-1] + 1), "rows_text": text}
-                else:
-                    told |= {"rows": numbers, "rows_text": f"{len(numbers)} rows"}
+                told |= rows_told(layout.rows(target.shard_of[worker]).tolist())
             return told
 
         return tell

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from twinkle.errors import RemoteCallError
+from twinkle.errors import PlacementError, RemoteCallError
 from twinkle.platform import Platform
 from twinkle.remote import rows as row_tools
+from twinkle.remote.agreement import ranks_text
 from twinkle.remote.exchange import Exchange, exchange
 from twinkle.remote.handle import Piece, Sharded, Store, replaced
 from twinkle.remote.ownership import copied
@@ -19,16 +21,22 @@ if TYPE_CHECKING:
     from twinkle.plan import Layout, Placement
     from twinkle.remote.handover import Cuts
 
-__all__ = ["Keeper", "local_handle", "local_keeper"]
+__all__ = ["Keeper", "check_ranks", "described", "key_of", "local_handle", "local_keeper"]
 
 
 class Keeper:
-    """Reads what the ranks of one call have kept."""
+    """Reads what the ranks of one call have kept; `made_by` says in words which call that was."""
 
     def __init__(
-        self, peers: Callable[[], Exchange | None], placement: Placement, ranks: list[int], *, last: bool = False
+        self,
+        peers: Callable[[], Exchange | None],
+        placement: Placement,
+        ranks: list[int],
+        made_by: str,
+        *,
+        last: bool = False,
     ) -> None:
-        self._peers, self.placement, self.ranks = peers, placement, ranks
+        self._peers, self.placement, self.ranks, self.made_by = peers, placement, ranks, made_by
         #: Whether the rows are read once and kept no longer.
         self.last = last
         self.shard_of = placement.shard_of_worker.tolist()
@@ -56,8 +64,9 @@ class Keeper:
             elif keeper.ranks[keeper.placement.holders(piece.shard).tolist()[0]] == peers.rank:
                 mine[at] = _rows(piece, cuts)
         if peers is not None:
-            with peers.during(None, timeout):
-                for one in peers.gathered(mine, "rows of its shard"):
+            pieces = [piece for piece, _ in asked]
+            with peers.during(None, timeout, f"reads rows of {described(pieces)}"):
+                for one in peers.gathered(mine, "rows of its shard", _rows_text(asked), _key_of_asked(asked)):
                     for at, rows in one.items():
                         found[at] = rows
         return found
@@ -65,15 +74,60 @@ class Keeper:
     @staticmethod
     def mapped(asked: Sequence[tuple[Piece, Cuts]], function: Any, timeout: float | None = None) -> list[Piece]:
         """Applies a function to those of these rows that this rank has; under a launcher every rank calls it alike."""
-        peers = _peers_of(asked)
+        peers, pieces = _peers_of(asked), [piece for piece, _ in asked]
         if peers is None:
             made = _made(asked, function)
             known = {at: row_tools.lengths(rows) for at, rows in made.items()}
         else:
-            with peers.during("map", timeout):
+            with peers.during("map", timeout, f"maps rows of {described(pieces)}"):
                 made, known = _made_together(peers, asked, function)
         holders = [((None, [made[at]] if at in made else None),) for at in range(len(asked))]
-        return replaced([piece for piece, _ in asked], holders, [known.get(at) for at in range(len(asked))])
+        found = replaced(pieces, holders, [known.get(at) for at in range(len(asked))])
+        if peers is None:
+            return found
+        numbered = {store: replace(store, identity=peers.count) for store in {piece.store for piece in found}}
+        return [piece._replace(store=numbered[piece.store]) for piece in found]
+
+
+def described(pieces: Sequence[Piece]) -> str:
+    """Whose rows these are, in words that are the same on every rank."""
+    stores = list(dict.fromkeys(piece.store for piece in pieces))
+    text = f"{stores[0].keeper.made_by} (handle {stores[0].identity})"
+    return text if len(stores) == 1 else f"{text} and {len(stores) - 1} more"
+
+
+def key_of(pieces: Sequence[Piece]) -> int:
+    """A number of the pieces, the same on every rank that has these."""
+    # Of numbers alone, whose hash no process salts.
+    return hash(tuple((piece.store.identity, piece.shard, piece.leaf) for piece in pieces))
+
+
+def _key_of_asked(asked: Sequence[tuple[Piece, Cuts]]) -> int:
+    return hash((key_of([piece for piece, _ in asked]), tuple(tuple(cuts) for _, cuts in asked)))
+
+
+def _rows_text(asked: Sequence[tuple[Piece, Cuts]]) -> str:
+    """The rows of the first piece and of the last, in words."""
+    ends = [(piece.shard, cuts[0][0], cuts[-1][1] - 1) for piece, cuts in asked if cuts]
+    if not ends:
+        return "no rows"
+    (shard, first, _), (to_shard, _, last) = ends[0], ends[-1]
+    start = f"row {first} of shard {shard}"
+    return start if (shard, first) == (to_shard, last) else f"{start} to row {last} of shard {to_shard}"
+
+
+def check_ranks(mesh: DeviceMesh, what: str) -> None:
+    """Refuses a mesh with ranks that the job does not have."""
+    size = Platform.get_world_size()
+    ranks = [mesh.rank_at(position) for position in range(mesh.world_size)]
+    beyond = [rank for rank in ranks if not 0 <= rank < size]
+    if beyond:
+        raise PlacementError(
+            f"{what}: {mesh!r} has {ranks_text(ranks)}, and this job has {size} processes, ranks 0 to {size - 1}: "
+            f"start {max(ranks) + 1} processes, or give a mesh of at most {size} of these ranks",
+            ranks=beyond,
+            job_size=size,
+        )
 
 
 def _peers_of(asked: Sequence[tuple[Piece, Cuts]]) -> Exchange | None:
@@ -101,14 +155,15 @@ def _made_together(peers: Exchange, asked: Sequence[tuple[Piece, Cuts]], functio
         made = _made(asked, function)
     except Exception as error:
         text, failure = f"{type(error).__name__}: {error}", error
-    told = peers.gathered((text, {at: row_tools.lengths(rows) for at, rows in made.items()}))
+    lengths = {at: row_tools.lengths(rows) for at, rows in made.items()}
+    told = peers.gathered((text, lengths), "what it made", _rows_text(asked), _key_of_asked(asked))
     for rank, (said, _) in enumerate(told):
         if said is not None:
             raise RemoteCallError(f"map failed on rank {rank}: {said}", method="map", rank=rank) from failure
     return made, {at: known for _, those in told for at, known in those.items()}
 
 
-def local_keeper(mesh: DeviceMesh) -> Keeper:
+def local_keeper(mesh: DeviceMesh, made_by: str = "what every rank has brought") -> Keeper:
     """Who has the rows that every rank of a mesh brings: replicas have equal ones, and the nearest sends them.
 
     Ranks outside the mesh are asked for nothing before rows are to be moved.
@@ -120,15 +175,16 @@ def local_keeper(mesh: DeviceMesh) -> Keeper:
             raise RemoteCallError("reading rows: the job that the rows belong to was shut down", method="reading rows")
         return exchange()
 
-    return Keeper(peers, mesh.placement(1, None, "any"), [mesh.rank_at(place) for place in range(mesh.world_size)])
+    ranks = [mesh.rank_at(place) for place in range(mesh.world_size)]
+    return Keeper(peers, mesh.placement(1, None, "any"), ranks, made_by)
 
 
-def local_handle(rows: Any, layout: Layout, keeper: Keeper, name: str = "rows") -> Sharded:
+def local_handle(rows: Any, layout: Layout, keeper: Keeper, name: str = "rows", number: int = 0) -> Sharded:
     """A handle of rows that every rank has already: this rank's shard of the layout, None outside the mesh.
 
-    Makes no collective.
+    Makes no collective; `number` tells handles apart, and is the same on every rank.
     """
     launched = Platform.get_world_size() > 1 and Platform.get_rank() >= 0
     shard = keeper.shard_here(Platform.get_rank() if launched else keeper.ranks[0])
     holders = tuple(((None, [rows] if at == shard else None),) for at in range(layout.shards))
-    return Sharded(layout, Store(keeper, holders, 0).pieces(), name)
+    return Sharded(layout, Store(keeper, holders, number).pieces(), name)

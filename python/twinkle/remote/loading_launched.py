@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from twinkle.dataloader.place import mesh_of
 from twinkle.errors import PlanError, RemoteCallError
 from twinkle.remote import trees
-from twinkle.remote.batches import Handles, with_rows
-from twinkle.remote.exchange import Exchange, exchange
-from twinkle.remote.keeping import local_handle, local_keeper
+from twinkle.remote.batches import LOADED, Handles, with_rows
+from twinkle.remote.exchange import Exchange, exchange, note_failure
+from twinkle.remote.keeping import check_ranks, local_handle, local_keeper
 from twinkle.remote.reading import superseded
 from twinkle.remote.session import current_session
 
@@ -55,11 +56,12 @@ class LaunchedLoader:
         assert mesh is not None
         if remote_group is not None:
             session.check_group(remote_group)
+        check_ranks(mesh, "RemoteDataLoader")
         self.device_mesh = mesh
         #: Those to tell; None where every rank reads.
         self._peers: Exchange | None = None if all(rank in mesh for rank in range(peers.size)) else peers
         self._reads, self._lead = peers.rank in mesh, mesh.rank_at(0)
-        self._keeper = local_keeper(mesh)
+        self._keeper = local_keeper(mesh, LOADED)
         self._loader: DataLoader | None = None
         self._steps: Iterator[Step] | None = None
         #: How many iterations were begun, the number of the one that goes on, and what ended the one before it.
@@ -120,24 +122,29 @@ class LaunchedLoader:
             step = next(steps, None)
             if step is None:
                 return self._known(), None, None
+            first = self._handles.made
             own.append(self._handles(step))
             known = self._count, loader.state_dict()
             if self._peers is None:
                 return known, None, None
             shares = step.layout.sizes.tolist()
             names = with_rows(step.batch, loader, shares[step.shard or 0], lambda _, name: _Column(name))
-            return known, names, step.layout
+            return known, names, (step.layout, first)
 
-        (self._count, self._state), names, layout = self._everywhere(read)
+        (self._count, self._state), names, handed = self._everywhere(read)
         if self._reads:
             return own[0] if own else None
+        if handed is None:
+            return None
+        layout, first = handed
+        numbers = itertools.count(first + 1)
 
         def leaf(node: Any, _: trees.Path) -> tuple[bool, Any]:
             if not isinstance(node, _Column):
                 return False, None
-            return True, local_handle(None, layout, self._keeper, node.name)
+            return True, local_handle(None, layout, self._keeper, node.name, next(numbers))
 
-        return None if layout is None else trees.rebuilt(names, leaf)
+        return trees.rebuilt(names, leaf)
 
     def state_dict(self) -> Any:
         """The cursor behind the batch that was handed out last, the same on every rank."""
@@ -181,12 +188,13 @@ class LaunchedLoader:
             said = act() if self._reads else None
         except Exception as error:
             if self._peers is None:
+                note_failure("its RemoteDataLoader", error)
                 raise
             failure = error
         if self._peers is None:
             return said
         text = None if failure is None else f"{type(failure).__name__}: {failure}"
-        with self._peers.during("RemoteDataLoader", None):
+        with self._peers.during("RemoteDataLoader", None, "asks a RemoteDataLoader"):
             told = self._peers.gathered((text, said if self._peers.rank == self._lead else None), "its batch")
         if failure is not None:
             raise failure

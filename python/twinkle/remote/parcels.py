@@ -124,7 +124,7 @@ class _Pickler(pickle.Pickler):
             # It stands for the bytes that stay where they are.
             buffer = pickle.PickleBuffer(bytearray(1))
             self._away[id(buffer)] = buffer, flat
-        return _tensor, (buffer, value.dtype, tuple(value.shape))
+        return _tensor, (buffer, value.dtype, tuple(value.shape), value.requires_grad)
 
     def _apart(self, buffer: pickle.PickleBuffer) -> bool:
         """Takes the bytes of an array or tensor; True leaves them in the pickle."""
@@ -148,15 +148,16 @@ def _is_plain(tensor: Any, torch: Any) -> bool:
     return tensor.layout is torch.strided and not tensor.is_quantized and tensor.device.type != "meta"
 
 
-def _tensor(buffer: Any, dtype: Any, shape: Sequence[int]) -> Any:
-    """The tensor of these bytes: a tensor of bytes, or memory."""
+def _tensor(buffer: Any, dtype: Any, shape: Sequence[int], gradient: bool) -> Any:  # noqa: FBT001 - as it is pickled
+    """The tensor of these bytes: a tensor of bytes, or memory. It has no graph, and wants a gradient if it did."""
     import torch
 
     if not isinstance(buffer, torch.Tensor):
         if memoryview(buffer).nbytes == 0:
-            return torch.empty(shape, dtype=dtype)
+            return torch.empty(shape, dtype=dtype).requires_grad_(gradient)
         buffer = torch.frombuffer(buffer, dtype=torch.uint8)
-    return buffer.view(dtype).reshape(shape)
+    found = buffer.view(dtype).reshape(shape)
+    return found.requires_grad_() if gradient else found
 
 
 def _padded(size: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from twinkle.errors import PlanError, RemoteCallError
 from twinkle.remote.failing import told_of
 
-__all__ = ["Deadline", "Handed", "Told", "call_error", "check_timeout", "results_of"]
+__all__ = ["Deadline", "Handed", "Told", "call_error", "check_timeout", "results_of", "rows_told"]
 
 #: Says about worker i what a failure names: its number, coordinates, node and rows.
 Told = Callable[[int], dict[str, Any]]
@@ -99,19 +99,36 @@ def _raise_first(
     raise call_error(method, told(at), found) from cause
 
 
-def call_error(method: str, told: dict[str, Any], error: BaseException) -> RemoteCallError:
-    """The error of one worker, with who it was and which rows it had."""
+def rows_told(numbers: Sequence[int]) -> dict[str, Any]:
+    """Which rows a worker had: as (start, stop) where they follow one another, else all numbers; and in words."""
+    if numbers and numbers[-1] - numbers[0] + 1 == len(numbers):
+        text = f"row {numbers[0]}" if len(numbers) == 1 else f"rows {numbers[0]} to {numbers[-1]}"
+        return {"rows": (numbers[0], numbers[-1] + 1), "rows_text": text}
+    return {"rows": numbers, "rows_text": f"{len(numbers)} rows"}
+
+
+def call_error(method: str, told: dict[str, Any], error: BaseException | str | None) -> RemoteCallError:
+    """The error of one worker, with who it was and which rows it had; of another process it may be words alone."""
     cause = getattr(error, "cause", None) or error
-    who = f"worker {told['worker']}"
+    who = f"worker {told['worker']}" if told["worker"] is not None else f"rank {told['rank']}"
     coordinates = ", ".join(f"{axis}={index}" for axis, index in (told.get("coordinates") or {}).items())
     where = [
         text
-        for text in (coordinates, f"node {told['node']}" if told.get("node") else "", told.get("rows_text"))
+        for text in (
+            coordinates,
+            f"rank {told['rank']}" if "rank" in told else "",
+            f"node {told['node']}" if told.get("node") else "",
+            told.get("rows_text"),
+        )
         if text
     ]
+    text = cause if isinstance(cause, str) else told_of(cause)
     return RemoteCallError(
-        f"{method} failed on {who} ({'; '.join(where)}): {told_of(cause)}",
-        method=method,
-        cause=cause,
-        **{key: value for key, value in told.items() if key != "rows_text"},
+        f"{method} failed on {who} ({'; '.join(where)}): {text}",
+        **_fields(method, told, None if isinstance(cause, str) else cause),
     )
+
+
+def _fields(method: str, told: dict[str, Any], cause: Any) -> dict[str, Any]:
+    kept = {key: value for key, value in told.items() if key != "rows_text"}
+    return {"method": method, "cause": cause, **kept}
