@@ -107,9 +107,9 @@ def rows_told(numbers: Sequence[int]) -> dict[str, Any]:
     return {"rows": numbers, "rows_text": f"{len(numbers)} rows"}
 
 
-def call_error(method: str, told: dict[str, Any], error: BaseException | str | None) -> RemoteCallError:
+def call_error(method: str, told: dict[str, Any], error: BaseException | str) -> RemoteCallError:
     """The error of one worker, with who it was and which rows it had; of another process it may be words alone."""
-    cause = getattr(error, "cause", None) or error
+    cause: Any = getattr(error, "cause", None) or error
     who = f"worker {told['worker']}" if told["worker"] is not None else f"rank {told['rank']}"
     coordinates = ", ".join(f"{axis}={index}" for axis, index in (told.get("coordinates") or {}).items())
     where = [
