@@ -75,22 +75,13 @@ class DeviceMeshSampler:
         """The batches, drawn alike on all ranks."""
         sampler: Any = self.batch_sampler
         if self._cut.shards == 1:
-            yield from sampler
-            return
+            return iter(sampler)
         world = Randomness(seed)
         with world:
             batches = iter(sampler)
-        if _draws_once(sampler):
-            with world:
-                first = list(islice(batches, 1))
-            yield from chain(first, batches)
-            return
-        while True:
-            with world:
-                batch = list(islice(batches, 1))
-            if not batch:
-                return
-            yield batch[0]
+            first = list(islice(batches, 1))
+        rest = batches if _draws_once(sampler) else _inside(world, batches)
+        return chain(first, rest)
 
     def _shares(self, batches: Iterator[Any], skip: int, shard: int | None) -> Iterator[list[Any]]:
         declared = getattr(self.batch_sampler, "batch_size", None)
@@ -98,19 +89,21 @@ class DeviceMeshSampler:
         # Rows that wait until it is known whether more come, and the sizes of the batches they are to make.
         waiting: list[Any] = []
         sizes: list[int] = []
-        held = 0
+        held, known = 0, self._own.get
         for given in batches:
             batch = given if isinstance(given, list) else list(given)
-            nominal = nominal or len(batch)
             if held and held == len(waiting):
                 # The common case: one whole batch waits, and it is known now that it was not the last.
-                own = self._own.get(held)
+                own = known(held)
                 yield self._whole(waiting, shard) if own is None else waiting[own]
-                waiting, held = batch, len(batch)
-                sizes[0] = held
+                waiting = batch
+                if held != len(batch):
+                    sizes[0] = held = len(batch)
             elif skip >= len(batch):
                 skip -= len(batch)
+                nominal = nominal or len(batch)
             else:
+                nominal = nominal or len(batch)
                 waiting, skip = waiting + batch[skip:], 0
                 sizes.append(len(batch))
                 while len(waiting) > sizes[0]:
@@ -159,6 +152,16 @@ class DeviceMeshSampler:
             nominal = declared if isinstance(declared, int) else (sizes or [0])[0]
             grid = GivenGrid(sizes, max(nominal, self._cut.shards), Cut(1))
         return grid.count(self._skip, self._cut) if count else 0
+
+
+def _inside(world: Randomness, batches: Iterator[Any]) -> Iterator[Any]:
+    """The batches, each asked for in a world of random numbers."""
+    while True:
+        with world:
+            batch = list(islice(batches, 1))
+        if not batch:
+            return
+        yield batch[0]
 
 
 def _draws_once(sampler: Any) -> bool:
