@@ -266,6 +266,7 @@ def test_rows_of_a_dead_worker_are_its_failure_and_end_no_innocent_group(size: i
     assert gone(pids)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_driver_ends_the_group() -> None:
     strict = Strict(remote_group="pair")
     pids = strict.pid()

@@ -88,6 +88,7 @@ def _odd(_: Any) -> None:
     raise components.OddError(1, 2)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_driver_gets_its_prompt_back() -> None:
     component = echo("cpu2", dp=2)
     component.identity()
