@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from twinkle.dataloader import state as states
 from twinkle.dataloader.course import course_named, course_of
 from twinkle.dataloader.cut import Cut, EvenGrid, dropped_words
+from twinkle.dataloader.order import declared_length
 from twinkle.dataloader.place import Peers, mesh_of, place_of
 from twinkle.dataloader.reader import RowReader
 from twinkle.dataloader.repair import Limits
@@ -19,7 +20,6 @@ from twinkle.dataloader.source import (
     check_uncut,
     checked_keywords,
     grid_of,
-    has_length,
     is_stream,
     order_of,
     rows_in,
@@ -167,7 +167,8 @@ class DataLoader:
             assert self.batch_size is not None
             self._course = course_of(self.dataset, self.batch_size, self._place, self.group)
             whole_source = not self._course.split and self._course.lanes == 1
-            self._rows = rows_in(self.dataset) if whole_source and has_length(self.dataset) else None
+            known = whole_source and declared_length(self.dataset) is not None
+            self._rows = rows_in(self.dataset) if known else None
             return StreamReader(
                 self.dataset,
                 self.collate_fn,
@@ -279,17 +280,15 @@ class DataLoader:
                 self._run = None
 
     def _own(self, run: RowRun | StreamRun, deliveries: Iterator[Delivery]) -> Iterator[Delivery]:
-        while True:
-            if self._tickets.run is not run:
-                raise PlanError(
-                    "this iteration was ended by a newer one of the same loader: with persistent_workers=True one goes "
-                    "on at a time"
-                )
-            try:
-                delivery = next(deliveries)
-            except StopIteration:
+        while self._tickets.run is run:
+            delivery = next(deliveries, None)
+            if delivery is None:
                 return
             yield delivery
+        raise PlanError(
+            "this iteration was ended by a newer one of the same loader: with persistent_workers=True one goes on at a "
+            "time"
+        )
 
     def _take(self, run: RowRun | StreamRun, arrival: Arrival) -> None:
         """Counts a batch as delivered, just before it is."""

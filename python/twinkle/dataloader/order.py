@@ -16,7 +16,7 @@ from twinkle.errors import PlanError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["Listed", "Order", "Permuted", "Sequential", "generators_kept"]
+__all__ = ["Listed", "Order", "Permuted", "Sequential", "declared_length", "generators_kept"]
 
 #: Samplers that do not say how long they are may not be longer than this, those that do not than that.
 _UNSIZED_LIMIT, _SIZED_LIMIT = 2**24, 2**30
@@ -150,7 +150,7 @@ class Listed:
             for part in (sampler, getattr(sampler, "sampler", None)):
                 if callable(getattr(part, "set_epoch", None)):
                     part.set_epoch(epoch)  # type: ignore[union-attr]
-            declared = _declared_length(sampler)
+            declared = declared_length(sampler)
             limit = _UNSIZED_LIMIT if declared is None else _SIZED_LIMIT
             if (declared or 0) > limit:
                 raise _too_many(limit)
@@ -170,10 +170,10 @@ def _too_many(limit: int) -> PlanError:
     return PlanError(f"a sampler may give at most {limit} indices in an epoch, and this one gives more", limit=limit)
 
 
-def _declared_length(sampler: Any) -> int | None:
-    """How long a sampler says it is, None where it does not."""
+def declared_length(rows: Any) -> int | None:
+    """How long a sampler or a data set says it is, None where it does not; some have a `__len__` that only raises."""
     try:
-        return len(sampler)
+        return len(rows)
     except TypeError:
         return None
 

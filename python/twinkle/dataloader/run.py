@@ -68,12 +68,12 @@ class _Run:
 
     def cut_off(self, ticket: Ticket) -> PlanError:
         """The error for a ticket that nothing came for: an iterator stopped, which would look like the end."""
-        return PlanError(
-            f"making the batch at position {ticket.first} of epoch {self.epoch} raised StopIteration, which is no end "
-            "of the data",
-            position=ticket.first,
-            epoch=self.epoch,
-        )
+        return self._about(ticket, "making the {} raised StopIteration, which is no end of the data")
+
+    def _about(self, ticket: Ticket, words: str) -> PlanError:
+        """An error about the batch of a ticket, which its words name where they have a place for it."""
+        batch = f"batch at position {ticket.first} of epoch {self.epoch}"
+        return PlanError(words.format(batch), position=ticket.first, epoch=self.epoch)
 
     def read(self, ticket: Ticket, attempts: Sequence[int] | None = None) -> Delivery:
         """Reads the batch of a ticket in this process; with `attempts`, as the lead of the shard did."""
@@ -107,11 +107,16 @@ class _Run:
             raise delivery.failure.error()
         return delivery
 
-    def untold(self, width: int) -> None:
-        """Tells the replicas of this shard that making a batch raised here; they wait for what the lead has to say."""
-        peers = self.setting.peers
-        if peers.replicas > 1 and self.setting.max_bad and peers.connected:
-            peers.lead_decides([1] + [0] * width)
+    def taken(self, deliveries: Iterator[Delivery], width: Callable[[], int]) -> Delivery | None:
+        """The next delivery, None where the iterator stops; what is raised in its place is told to the replicas."""
+        try:
+            return next(deliveries, None)
+        except Exception:
+            # Whatever it is goes on from here; the replicas wait for what the lead has to say.
+            peers = self.setting.peers
+            if peers.replicas > 1 and self.setting.max_bad and peers.connected:
+                peers.lead_decides([1] + [0] * width())
+            raise
 
     def _followed(self, ticket: Ticket, delivery: Delivery, width: int, read: Read) -> Delivery:
         tries = [int(delivery.failure is not None), *delivery.attempts]
@@ -120,13 +125,8 @@ class _Run:
         if told[0]:
             if delivery.failure is not None:
                 raise delivery.failure.error()
-            raise PlanError(
-                f"the lead of data rank {self.setting.place.shard} could not read its batch at position "
-                f"{ticket.first} of "
-                f"epoch {self.epoch}; its own error says why",
-                position=ticket.first,
-                epoch=self.epoch,
-            )
+            who = f"the lead of data rank {self.setting.place.shard}"
+            raise self._about(ticket, f"{who} could not read its {{}}; its own error says why")
         if told != own:
             found, full = delivery.found, delivery.full
             delivery = read(ticket, told[1:])
@@ -167,20 +167,17 @@ class RowRun(_Run):
 
     def arrivals(self, deliveries: Iterator[Delivery]) -> Iterator[Arrival]:
         """The batches, as all replicas have them."""
-        group = self.setting.cut.group
-        while True:
-            try:
-                delivery = next(deliveries)
-            except StopIteration:
-                break
-            except Exception:
-                self.untold(len(self._waiting[0][0].rows) // group if self._waiting else 0)
-                raise
+        while (delivery := self.taken(deliveries, self._width)) is not None:
+            width = self._width()
             ticket, layout, stop = self._waiting.popleft()
-            agreed = self.agreed(ticket, delivery, len(ticket.rows) // group)
+            agreed = self.agreed(ticket, delivery, width)
             yield Arrival(ticket, agreed, layout, stop, stop == self.end)
         if self._waiting:
             raise self.cut_off(self._waiting[0][0])
+
+    def _width(self) -> int:
+        """How many groups of rows the batch has that is waited for."""
+        return len(self._waiting[0][0].rows) // self.setting.cut.group if self._waiting else 0
 
     def __len__(self) -> int:
         return self.grid.count(self.start, self.setting.cut)
@@ -228,17 +225,13 @@ class StreamRun(_Run):
         width = max(whole.sizes.tolist()) // setting.cut.group
         while True:
             try:
-                delivery = next(deliveries)
+                delivery = self.taken(deliveries, lambda: width)
+                if delivery is None:
+                    break
                 ticket = self._waiting.popleft()
-            except StopIteration:
-                break
-            except Exception:
-                self.untold(width)
-                self._worst(_FAILED)
-                raise
-            try:
                 agreed = self.agreed(ticket, delivery, width)
             except Exception:
+                # Whatever it is goes on from here; the other ranks wait to hear how this batch is.
                 self._worst(_FAILED)
                 raise
             worst = self._worst(_FULL if agreed.full else _SHORT)
@@ -262,12 +255,7 @@ class StreamRun(_Run):
         raise self.cut_off(self._waiting[0])
 
     def _failed_elsewhere(self, ticket: Ticket) -> PlanError:
-        return PlanError(
-            f"another rank could not read its part of the batch at position {ticket.first} of epoch {self.epoch}; its "
-            "own error says why",
-            position=ticket.first,
-            epoch=self.epoch,
-        )
+        return self._about(ticket, "another rank could not read its part of the {}; its own error says why")
 
     def _worst(self, state: int) -> int:
         """The worst state that any rank is in with a batch."""

@@ -7,7 +7,7 @@ from inspect import signature
 from typing import Any
 
 from twinkle.dataloader.cut import Cut, EvenGrid, GivenGrid, Grid, Tail, nominal_size
-from twinkle.dataloader.order import Listed, Order, Permuted, Sequential
+from twinkle.dataloader.order import Listed, Order, Permuted, Sequential, declared_length
 from twinkle.errors import PlanError
 from twinkle.platform.checks import shown, whole
 
@@ -17,7 +17,6 @@ __all__ = [
     "check_uncut",
     "checked_keywords",
     "grid_of",
-    "has_length",
     "is_stream",
     "order_of",
     "rows_in",
@@ -56,23 +55,15 @@ def is_stream(dataset: Any) -> bool:
     )
 
 
-def has_length(dataset: Any) -> bool:
-    """Whether a data set says how many rows it has; some have a `__len__` that only raises."""
-    try:
-        len(dataset)
-    except TypeError:
-        return False
-    return True
-
-
 def rows_in(dataset: Any) -> int:
     """How many rows a data set has; PlanError where it does not say."""
-    if not has_length(dataset):
+    rows = declared_length(dataset)
+    if rows is None:
         raise PlanError(
             f"a {type(dataset).__name__} is read by index but has no __len__, so its rows cannot be shared out; a "
             "sampler= can say them"
         )
-    return whole(len(dataset), "the length of the data set", PlanError)
+    return whole(rows, "the length of the data set", PlanError)
 
 
 def checked_keywords(keywords: dict[str, Any]) -> dict[str, Any]:
