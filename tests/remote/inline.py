@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from contextlib import contextmanager, nullcontext
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from unittest.mock import patch
 
 from twinkle.remote.engine_ray import RayComponent
@@ -77,8 +77,8 @@ class InlineGroup:
 
     def check_alive(self, method: str) -> None: ...
 
-    def failed(self, method: str, error: BaseException, *, end: bool) -> BaseException:
-        return error
+    def raise_failure(self, method: str, error: BaseException, *, end: bool) -> NoReturn:
+        raise error
 
     def node_of(self, worker: int) -> str:
         return f"node{worker // 4}"

@@ -84,10 +84,7 @@ class RayComponent:
             # Where rows are lost that another group had, this one has done nothing, unless some of it has begun.
             spared = getattr(error, "lost", None) is not None and call.settled()
             end = declaration.on_error == "kill_group" and not spared
-            failure = self.group.failed(declaration.name, error, end=end)
-            if failure is error:
-                raise
-            raise failure from failure.__cause__
+            self.group.raise_failure(declaration.name, error, end=end)
 
     def target(self, declaration: Declaration) -> _Target:
         """Who runs a call of this declaration."""

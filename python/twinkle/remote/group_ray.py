@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from twinkle.errors import RemoteCallError
 from twinkle.remote.arguments import check_travels
@@ -112,10 +112,7 @@ class RayGroup:
         try:
             results_of(references, deadline, method, self._told)
         except BaseException as error:
-            failure = self.failed(method, error, end=making.on_error == "kill_group")
-            if failure is error:
-                raise
-            raise failure from failure.__cause__
+            self.raise_failure(method, error, end=making.on_error == "kill_group")
         weakref.finalize(component, _forget, self, list(hosts), name)
         return component
 
@@ -128,8 +125,8 @@ class RayGroup:
         for host in hosts:
             ray.kill(host, no_restart=True)
 
-    def failed(self, method: str, error: BaseException, *, end: bool) -> BaseException:
-        """What the caller of a call that its workers did not finish is told; with `end` it also ends the group."""
+    def raise_failure(self, method: str, error: BaseException, *, end: bool) -> NoReturn:
+        """Raises what the caller of a call that its workers did not finish is told; with `end` it ends the group."""
         with self._ending:
             if end and not self.closed and self.ended_by is None:
                 # A copy: the error itself would keep the rows of its call.
@@ -141,17 +138,15 @@ class RayGroup:
                     )
                 self._end()
                 if not isinstance(error, RemoteCallError):
-                    return error
-                made = RemoteCallError(
+                    raise error
+                raise RemoteCallError(
                     f"{error}; on_error='kill_group' ended group {self.name!r} with its {self.workers} workers",
                     **{**error.fields, "group": self.name},
-                )
-                made.__cause__ = error.__cause__
-                return made
+                ) from error.__cause__
         if isinstance(error, RemoteCallError):
             # Another thread has ended the group meanwhile, and with it this call.
             self.check_alive(method)
-        return error
+        raise error
 
     def _end(self) -> None:
         """Ends the processes, and gives the devices back that no living group shares."""
