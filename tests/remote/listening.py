@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import ipaddress
 import json
@@ -21,8 +22,8 @@ def processes() -> dict[int, str]:
         if folder.name.isdigit():
             try:
                 name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
-            except OSError:
-                continue
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it has ended meanwhile
             names[int(folder.name)], parents[int(folder.name)] = name, int(rest.split()[1])
     found = {os.getpid()}
     while more := {one for one, parent in parents.items() if parent in found} - found:
@@ -31,14 +32,13 @@ def processes() -> dict[int, str]:
 
 
 def sockets(process: int) -> Iterator[str]:
-    """The numbers of the sockets that a process has."""
-    for entry in Path(f"/proc/{process}/fd").iterdir():
-        try:
-            target = entry.readlink().name
-        except OSError:
-            continue
-        if target.startswith("socket:["):
-            yield target[8:-1]
+    """The numbers of the sockets that a process has; none of one that has ended meanwhile."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for entry in list(Path(f"/proc/{process}/fd").iterdir()):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                target = entry.readlink().name
+                if target.startswith("socket:["):
+                    yield target[8:-1]
 
 
 def listening() -> dict[str, str]:

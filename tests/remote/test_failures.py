@@ -210,12 +210,9 @@ def gone(pids: list[int]) -> bool:
 
 
 def _alive(pid: int) -> bool:
+    # A process that is reaped between opening and reading gives ESRCH instead of a missing file.
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
