@@ -50,8 +50,9 @@ fn past_the_end_there_is_no_row_and_no_position() {
 
 #[test]
 fn an_order_is_the_same_in_every_version() {
-    assert_eq!(order(42, 0, 10), [6, 9, 7, 3, 1, 4, 8, 5, 0, 2]);
-    assert_eq!(order(42, 1, 10), [9, 3, 1, 2, 7, 5, 4, 8, 6, 0]);
+    assert_eq!(order(42, 0, 10), [6, 4, 2, 1, 9, 5, 8, 7, 3, 0]);
+    assert_eq!(order(42, 1, 10), [0, 5, 3, 1, 4, 8, 7, 6, 2, 9]);
+    assert_eq!(order(42, 1, 33)[..5], [0, 5, 3, 21, 29]);
     let far = Shuffle::new(7, 100, 1 << 62).unwrap();
     assert_eq!(far.row_at(1 << 61), Some(985_672_733_227_687_401));
 }
@@ -64,20 +65,43 @@ fn seeds_and_epochs_make_other_orders() {
     assert_eq!(seen.len(), 400);
 }
 
+/// Chi-squared of how often each outcome came up, in standard deviations; of 6 there is one in a hundred million.
+fn deviation(counts: &[u32]) -> f64 {
+    let outcomes = f64::from(u32::try_from(counts.len()).unwrap());
+    let (expected, free) = (f64::from(counts.iter().sum::<u32>()) / outcomes, outcomes - 1.0);
+    let sum: f64 = counts.iter().map(|count| (f64::from(*count) - expected).powi(2) / expected).sum();
+    (sum - free) / (2.0 * free).sqrt()
+}
+
 #[test]
-fn every_row_is_about_as_often_at_every_position() {
-    // Chi-squared over 8 rows at 8 positions, 4,000 orders: 56 degrees of freedom, where 110 is one in a hundred thousand.
-    for rows in [2_u8, 5, 8] {
-        let side = usize::from(rows);
-        let mut counts = vec![0.0_f64; side * side];
-        for seed in 0..4000 {
-            for (position, row) in order(seed, 0, rows.into()).into_iter().enumerate() {
-                counts[position * side + usize::try_from(row).unwrap()] += 1.0;
-            }
+fn every_order_of_few_rows_comes_up_as_often_as_any_other() {
+    for (rows, orders) in [(2, 2), (3, 6), (4, 24), (5, 120), (6, 720)] {
+        let mut seen = std::collections::HashMap::new();
+        for seed in 0..100 * orders {
+            *seen.entry(order(seed, 0, rows)).or_insert(0) += 1;
         }
-        let expected = 4000.0 / f64::from(rows);
-        let deviation: f64 = counts.iter().map(|count| (count - expected).powi(2) / expected).sum();
-        assert!(deviation < 110.0, "{rows} rows deviate by {deviation}");
+        let counts: Vec<u32> = seen.into_values().collect();
+        assert_eq!(counts.len() as i128, orders);
+        assert!(deviation(&counts) < 6.0, "{rows} rows deviate by {}", deviation(&counts));
+    }
+}
+
+#[test]
+fn every_pair_of_rows_comes_first_as_often_as_any_other() {
+    for rows in [5_u8, 7, 8, 9, 16, 17, 31, 32, 33, 64] {
+        for seeds in [true, false] {
+            let side = usize::from(rows);
+            let mut counts = vec![0; side * side];
+            for number in 0..80_000 {
+                let (seed, epoch) = if seeds { (number, 0) } else { (0, number) };
+                let order = Shuffle::new(seed, epoch, rows.into()).unwrap();
+                let [first, second] = [0, 1].map(|place| usize::try_from(order.row_at(place).unwrap()).unwrap());
+                counts[first * side + second] += 1;
+            }
+            let counts: Vec<u32> =
+                (0..side * side).filter(|cell| cell % (side + 1) != 0).map(|cell| counts[cell]).collect();
+            assert!(deviation(&counts) < 6.0, "{rows} rows deviate by {}", deviation(&counts));
+        }
     }
 }
 

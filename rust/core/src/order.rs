@@ -4,19 +4,22 @@
 //! position 900,000 costs as much as the row at position 0, and every process that knows seed and epoch knows the order.
 //!
 //! ```text
-//! position 5 of n = 6            4 bits: left 01, right 01
+//! position 5 of n = 40           6 bits: left 000, right 101
 //!   -> 8 keyed rounds            left ^= f(right), right ^= f(left), ...
-//!   -> 11                        not below 6: encipher again
+//!   -> 51                        not below 40: encipher again
 //!   -> 2                         the row
 //! ```
 //!
-//! The cipher (a Feistel network) permutes the smallest power of two that holds n; enciphering again until the number is below
-//! n permutes 0..n, after fewer than two turns on average.
+//! The cipher (a Feistel network) permutes the smallest power of two that holds n, at least 64; enciphering again until the
+//! number is below n permutes 0..n, after fewer than two turns on average (64 / n for few rows).
 
 use crate::error::{Answer, Refusal};
 use crate::ranks::RANK_LIMIT;
 
 const ROUNDS: usize = 8;
+
+/// Halves of fewer than 3 bits have too few round functions: some orders of 5 to 8 rows would come up a third too often.
+const LEAST_BITS: u32 = 6;
 
 /// The order of `n` rows under one seed in one epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +41,7 @@ impl Shuffle {
                 .ok_or_else(|| Refusal::OrderNumber { what: what.to_owned(), value })
         };
         let (seed, epoch, rows) = (number("seed", seed)?, number("epoch", epoch)?, number("n", rows)?);
-        let bits = (u64::BITS - rows.saturating_sub(1).leading_zeros()).max(2);
+        let bits = (u64::BITS - rows.saturating_sub(1).leading_zeros()).max(LEAST_BITS);
         let right_bits = bits.div_ceil(2);
         let key = stirred(stirred(seed ^ 0x243f_6a88_85a3_08d3).wrapping_add(epoch));
         let mut keys = [0; ROUNDS];
