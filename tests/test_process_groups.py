@@ -6,6 +6,7 @@ import ast
 from functools import cache
 
 import pytest
+from torch._C._distributed_c10d import _DistributedBackendOptions
 
 from tests.support import ROOT
 from tests.torchrun import torchrun
@@ -18,6 +19,9 @@ def checks(job: str) -> list[str]:
     """The checks of a job, by name."""
     module = ast.parse((ROOT / "tests" / "jobs" / f"{job}.py").read_text(encoding="utf-8"))
     functions = (node for node in module.body if isinstance(node, ast.FunctionDef))
+    if job == "groups_that_split" and not hasattr(_DistributedBackendOptions, "split_from"):
+        # Here only torch's own backends are handed a communicator to split, and they need an accelerator.
+        return []
     return [
         function.name for function in functions if any(ast.unparse(word) == "check" for word in function.decorator_list)
     ]
