@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import ROOT, clean_environment
+from tests.support import LIMIT, ROOT, clean_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
 
     yield hand_over_by
     for job in jobs:
-        job.communicate(timeout=60)
+        job.communicate(timeout=LIMIT)
 
 
 @pytest.mark.parametrize("side", ["twinkle", "pickled"])

@@ -1,4 +1,4 @@
-"""How every test runs: outside any job, with a fixed number of random examples, reproducible in CI."""
+"""How every test runs: outside any job, with a fixed number of random examples, the same each time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import pytest
 
 from tests.support import LAUNCHER_VARIABLE
 
-# A test asserts no time, so an example has no deadline; pytest's timeout ends what hangs.
-hypothesis.settings.register_profile("short", max_examples=100, deadline=None, derandomize="CI" in os.environ)
-hypothesis.settings.register_profile("long", max_examples=5000, deadline=None)
+# A test asserts no time, so an example has no deadline and may be drawn slowly; pytest's timeout ends what hangs.
+TIMELESS = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+# What must pass passes or fails alike each time; `long` looks for examples that nobody has seen.
+hypothesis.settings.register_profile("short", TIMELESS, max_examples=100, derandomize=True)
+hypothesis.settings.register_profile("long", TIMELESS, max_examples=5000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "short"))
 
 

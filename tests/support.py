@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 
+#: Seconds after which a process that a test has started hangs, on the slowest machine.
+LIMIT = 600.0
+
 # Every variable by which a launcher, a scheduler or a device mask could tell a test who it is.
 LAUNCHER_VARIABLE = re.compile(
     r"(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|GROUP_RANK|GROUP_WORLD_SIZE|NODE_RANK|NNODES|NPROC_PER_NODE"
@@ -42,7 +45,7 @@ def run(
     *,
     folder: Path = ROOT,
     environment: Mapping[str, str] | None = None,
-    timeout: float = 120,
+    timeout: float = LIMIT,
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command, at the root of the repository, and shows all that it wrote if it fails."""
     done = subprocess.run(
@@ -60,7 +63,7 @@ def run(
     return done
 
 
-def run_python(code: str, *, timeout: float = 120, **variables: str) -> str:
+def run_python(code: str, *, timeout: float = LIMIT, **variables: str) -> str:
     """What a fresh interpreter prints when it runs `code` in a clean environment."""
     return run([sys.executable, "-c", code], environment=clean_environment(**variables), timeout=timeout).stdout
 

@@ -11,13 +11,13 @@ import pytest
 
 from tests.loading import Noisy, chunks, epoch_of, mesh_of, steps_of
 from tests.sources import InShards
-from tests.support import ROOT, clean_environment, run
+from tests.support import LIMIT, ROOT, clean_environment, run
 from twinkle._core import permuted
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore:the last .* rows of the epoch are dropped")]
+pytestmark = pytest.mark.filterwarnings("ignore:the last .* rows of the epoch are dropped")
 
 
 def torchrun(processes: int, job: str, *arguments: object) -> list[str]:
@@ -33,7 +33,7 @@ def environment() -> dict[str, str]:
 def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of four ranks saw in each scenario."""
     out = tmp_path_factory.mktemp("seen")
-    run(torchrun(4, "loading_in_four", out), environment=environment(), timeout=240)
+    run(torchrun(4, "loading_in_four", out), environment=environment())
     return [json.loads((out / f"{rank}.json").read_text()) for rank in range(4)]
 
 
@@ -184,14 +184,14 @@ def test_a_job_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=LIMIT,
         check=False,
     )
     assert killed.returncode != 0
     assert "SIGKILL" in killed.stderr or "exitcode: -9" in killed.stderr
     state = json.loads((tmp_path / "state.json").read_text())
     assert (state["epoch"], state["next_row"]) == (0, 36)
-    run(torchrun(2, "loading_until_killed", tmp_path, 2, 1, 0), environment=environment(), timeout=200)
+    run(torchrun(2, "loading_until_killed", tmp_path, 2, 1, 0), environment=environment())
     before, after = (logged(tmp_path, world) for world in (4, 2))
     # What the killed ranks did after the last saved state does not count.
     assert before[:3] + after == whole

@@ -28,7 +28,7 @@ def module_name(path: Path) -> str:
 
 @each_document
 def test_python_blocks_run_and_print_what_is_shown(document: Path) -> None:
-    run([sys.executable, "-m", "tests.documents", document], timeout=240)
+    run([sys.executable, "-m", "tests.documents", document])
 
 
 @each_document
@@ -41,7 +41,7 @@ def test_console_blocks_print_what_is_shown(document: Path) -> None:
             if shlex.split(command)[0] in NOT_REPEATED:
                 continue
             path = f"{Path(sys.executable).parent}:{clean_environment()['PATH']}"
-            printed = run(["bash", "-c", command], environment=clean_environment(PATH=path), timeout=240).stdout
+            printed = run(["bash", "-c", command], environment=clean_environment(PATH=path)).stdout
             where = f"{document.name}, line {block.line}: `{command}` printed\n{printed}\nbut shown is\n{shown}"
             assert not shown or same_output(shown, printed), where
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support import LIMIT
 from twinkle import errors
 from twinkle.errors import AxisError, MeshError, RankError, TwinkleError
 
@@ -113,7 +114,7 @@ def test_class_message_fields_and_notes_survive(
 
 def test_a_refusal_crosses_a_process_boundary() -> None:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool, pytest.raises(RankError) as refused:
-        pool.submit(raise_one, 9).result(timeout=60)
+        pool.submit(raise_one, 9).result(timeout=LIMIT)
     assert (refused.value.rank, refused.value.world_size) == (9, 8)
 
 

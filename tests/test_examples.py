@@ -21,4 +21,4 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_the_example_runs_and_prints(example: Path) -> None:
-    assert run([sys.executable, example], timeout=240).stdout.strip()
+    assert run([sys.executable, example]).stdout.strip()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.mesh_odd import BY_KEYWORD, ENORMOUS, METHODS, ODD, PROPERTIES, QUESTIONS, SLOW, SMALL, ask
-from tests.support import run_python
+from tests.support import LIMIT, run_python
 from twinkle import DeviceMesh
 from twinkle.errors import AxisError, MeshError
 
@@ -64,4 +64,4 @@ from tests.mesh_odd import everything
 resource.setrlimit(resource.RLIMIT_AS, (2 * 2**30, 2 * 2**30))
 print(everything(on_each={on_each}))
 """
-    assert int(run_python(code, timeout=3000 if on_each else 250)) > 5_000
+    assert int(run_python(code, timeout=3000 if on_each else LIMIT)) > 5_000

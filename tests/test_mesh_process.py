@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support import run_python
+from tests.support import LIMIT, run_python
 from twinkle import DeviceMesh
 from twinkle.errors import AxisError, LauncherError, RankError
 from twinkle.platform import Platform
@@ -213,7 +213,7 @@ dist.destroy_process_group()
 
 def in_a_gloo_world_of_one(body: str, **variables: str) -> str:
     # An older gloo says on standard output how many peers it found.
-    return run_python(GLOO.format(body=body), timeout=120, **variables).splitlines()[-1]
+    return run_python(GLOO.format(body=body), timeout=LIMIT, **variables).splitlines()[-1]
 
 
 def test_an_initialised_process_group_says_who_this_process_is() -> None:

@@ -25,14 +25,14 @@ PROJECT, GROUPS = SETTINGS["project"], SETTINGS["dependency-groups"]
 WHEELHOUSE = ROOT / ".venv" / "wheelhouse"
 LIBRARIES = {"numpy", "pandas", "ray", "rich", "scipy", "torch", "typer", "yaml"}
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(3600)
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from what `make dev` has compiled already."""
     out = tmp_path_factory.mktemp("wheel")
-    run([maturin(), "build", "--release", "--locked", "--interpreter", sys.executable, "--out", out], timeout=800)
+    run([maturin(), "build", "--release", "--locked", "--interpreter", sys.executable, "--out", out], timeout=3000)
     (built,) = out.iterdir()
     return built
 
@@ -51,7 +51,7 @@ def stranger(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(home, with_pip=True, symlinks=True)
     python = home / "bin" / "python"
     offline: list[str | Path] = ["--no-index", "--find-links", WHEELHOUSE] if WHEELHOUSE.is_dir() else []
-    run([python, "-m", "pip", "install", "--quiet", *offline, wheel], timeout=600)
+    run([python, "-m", "pip", "install", "--quiet", *offline, wheel])
     return python
 
 
@@ -121,7 +121,7 @@ def test_a_type_checker_reads_the_installed_package(stranger: Path, tmp_path: Pa
     program.write_text("from twinkle import DeviceMesh\nreveal_type(DeviceMesh.from_sizes(dp_size=2).world_size)\n")
     # Away from the repository, so that only the installed package can answer.
     mypy = [sys.executable, "-m", "mypy", "--strict", f"--python-executable={stranger}", "--config-file="]
-    assert 'Revealed type is "int"' in run([*mypy, program], folder=tmp_path, timeout=300).stdout
+    assert 'Revealed type is "int"' in run([*mypy, program], folder=tmp_path).stdout
 
 
 def test_importing_twinkle_loads_nothing_but_itself() -> None:
@@ -151,13 +151,13 @@ def test_every_public_name_is_listed_and_loads_and_unknown_ones_are_refused() ->
 
 
 def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
-    run([maturin(), "sdist", "--out", tmp_path], timeout=120)
+    run([maturin(), "sdist", "--out", tmp_path])
     (source,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(source) as archive:
         archive.extractall(tmp_path, filter="data")
     manifest = tmp_path / f"twinkle_mesh-{VERSION}" / "rust" / "python" / "Cargo.toml"
     build: list[str | Path] = ["build", "--release", "--locked", "--manifest-path", manifest]
-    run([maturin(), *build, "--target-dir", tmp_path / "target", "--out", tmp_path / "dist"], timeout=800)
+    run([maturin(), *build, "--target-dir", tmp_path / "target", "--out", tmp_path / "dist"], timeout=3000)
     (built,) = (tmp_path / "dist").iterdir()
     assert built.name == wheel.name
     with zipfile.ZipFile(built) as archive, zipfile.ZipFile(wheel) as expected:

@@ -14,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support import LIMIT
 from tests.test_plan_layout import layouts
 from twinkle.errors import PlanError
 from twinkle.mesh import DeviceMesh
@@ -208,4 +209,4 @@ def test_plans_load_neither_torch_nor_numpy_until_they_are_needed() -> None:
         "layout.collect([layout.take([1, 2, 3, 4], shard) for shard in range(2)]);"
         "assert 'torch' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT)

@@ -14,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support import LIMIT
 from twinkle import plan
 from twinkle.errors import PlanError, TwinkleError
 from twinkle.mesh import DeviceMesh
@@ -240,7 +241,7 @@ def test_ids_are_the_same_in_every_process() -> None:
             check=True,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=LIMIT,
         ).stdout
         for seed in ("0", "1", "5", "7")
     }

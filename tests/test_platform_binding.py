@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support import LIMIT
+
 MASK = "ASCEND_RT_VISIBLE_DEVICES"
 STAND_IN = Path(__file__).parent / "stand_in_npu.py"
 TORCHRUN = {
@@ -65,7 +67,7 @@ def run(script: str, *, stand_in: int | None = None, **variables: str) -> Any:
         **variables,
     }
     done = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)], env=env, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", "\n".join(lines)], env=env, capture_output=True, text=True, timeout=LIMIT, check=False
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

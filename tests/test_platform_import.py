@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import twinkle.platform
+from tests.support import LIMIT
 
 
 def loaded(script: str) -> list[str]:
@@ -20,7 +21,7 @@ def loaded(script: str) -> list[str]:
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(
-        [sys.executable, "-c", lines], env=env, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", lines], env=env, capture_output=True, text=True, timeout=LIMIT, check=True
     )
     answer: list[str] = json.loads(done.stdout)
     return answer

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support import LIMIT
 from twinkle.platform.launchers import FIELDS, LAUNCHERS
 
 ASK = """
@@ -37,7 +38,7 @@ def launched(command: list[str], folder: Path, **variables: str) -> list[dict[st
     env = {name: value for name, value in os.environ.items() if name not in names}
     env |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **variables}
     done = subprocess.run(
-        [*command, str(script), str(folder)], env=env, capture_output=True, text=True, timeout=180, check=False
+        [*command, str(script), str(folder)], env=env, capture_output=True, text=True, timeout=LIMIT, check=False
     )
     assert done.returncode == 0, done.stderr
     answers = [json.loads(path.read_text()) for path in folder.glob("*.json")]

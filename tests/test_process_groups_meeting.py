@@ -11,13 +11,15 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.jobs.support import when_these_have_come
+from tests.waiting import PATIENCE
 from twinkle.errors import DeviceError
 from twinkle.process_groups.meeting import alone, meet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-LONG = timedelta(seconds=60)
+LONG = timedelta(seconds=PATIENCE)
 SHORT = timedelta(milliseconds=300)
 
 
@@ -61,7 +63,8 @@ def test_other_members_and_other_orders_are_other_meetings() -> None:
 def test_the_absent_are_named_to_all_who_came_and_may_come_to_the_next_meeting() -> None:
     store = dist.HashStore()
     for _ in range(2):
-        told = met(store, (4, 7, 9), (0, 2), {}, SHORT)
+        with when_these_have_come(2):
+            told = met(store, (4, 7, 9), (0, 2), {}, SHORT)
         assert len(set(told.values())) == 1
         assert "no process group of ranks 4, 7, 9: rank " in told[0]
         assert "has waited 0.3 s for rank 7. Every member makes the same groups in the same order" in told[0]

@@ -23,11 +23,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("site")
     offline = clean_environment(http_proxy="http://127.0.0.1:9", https_proxy="http://127.0.0.1:9", no_proxy="")
     places = [f"-d{out / 'trees'}", str(DOCS), str(out / "html")]
-    run(
-        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-E", "-q", "-b", "html", *places],
-        environment=offline,
-        timeout=240,
-    )
+    run([sys.executable, "-m", "sphinx", "-W", "--keep-going", "-E", "-q", "-b", "html", *places], environment=offline)
     return out / "html"
 
 

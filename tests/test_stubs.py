@@ -9,13 +9,13 @@ import pytest
 from tests.support import ROOT, run
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 def test_the_stub_is_what_the_extension_says_now() -> None:
-    run([sys.executable, "tools/stubs.py", "--check"], timeout=800)
+    run([sys.executable, "tools/stubs.py", "--check"], timeout=3000)
 
 
 def test_the_stub_agrees_with_the_module_at_run_time() -> None:
-    run([sys.executable, "-m", "mypy.stubtest", "twinkle._core"], timeout=240)
+    run([sys.executable, "-m", "mypy.stubtest", "twinkle._core"])
 
 
 def test_the_stub_names_every_type() -> None:

@@ -8,12 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support import ROOT, clean_environment
+from tests.support import LIMIT, ROOT, clean_environment
 
 __all__ = ["torchrun"]
 
 
-def torchrun(processes: int, *program: str | Path, timeout: float = 240) -> str:
+def torchrun(processes: int, *program: str | Path, timeout: float = LIMIT) -> str:
     """What the processes print; all they wrote is shown when one fails, and none outlives the timeout.
 
     `program` is what `python` takes: `"-m", "tests.jobs.groups_of_four"`, or a file.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Answer
-from tests.support import clean_environment, run, run_python
+from tests.support import LIMIT, clean_environment, run, run_python
 
 ACTOR = ("--pp", 2, "--dp", 2, "--tp", 2)
 FLOW = ("flow", "--to", "dp=2", "--batch", 8)
@@ -141,6 +141,6 @@ def test_a_command_loads_no_array_library_and_no_framework() -> None:
 
 def test_the_command_runs_as_a_module_and_a_refusal_is_its_exit_code() -> None:
     command = [sys.executable, "-m", "twinkle.cli", "rank", "8", "--dp", "8"]
-    done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(), timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(), timeout=LIMIT, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("twinkle: rank 8 is not in this mesh")

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from tests.jobs.support import SHORT, assert_groups_are_those_of, check, gathered, main, refusal, summed
+from tests.jobs.support import SHORT, TIMEOUT, assert_groups_are_those_of, check, gathered, main, refusal, summed
 from twinkle import DeviceMesh
 from twinkle.errors import AxisError, DeviceError, LauncherError, RankError
 
@@ -85,8 +85,8 @@ def the_same_members_are_the_same_group() -> None:
     assert mesh.permute(("tp", "dp", "pp")).get_dim_group("tp") is groups["tp"]
     assert mesh.flatten(("pp", "dp", "tp"), "all").get_dim_group("all") is dist.group.WORLD
     assert mesh.create_process_group(("pp", "dp", "tp"), backend="gloo") is dist.group.WORLD
-    assert mesh.create_process_group("dp", timeout=timedelta(seconds=60)) is groups["dp"]
-    assert mesh.create_process_group("dp", timeout=timedelta(seconds=59)) is not groups["dp"]
+    assert mesh.create_process_group("dp", timeout=TIMEOUT) is groups["dp"]
+    assert mesh.create_process_group("dp", timeout=TIMEOUT / 2) is not groups["dp"]
     assert mesh.create_process_group(("pp", "dp", "tp"), share=False) is not dist.group.WORLD
     first, second = (mesh.create_process_group("tp", share=False) for _ in range(2))
     assert first is not second
@@ -131,17 +131,17 @@ def members_that_ask_for_other_axes_end_in_a_refusal() -> None:
 @check
 def members_that_ask_for_other_settings_are_told_both_at_once() -> None:
     mesh = DeviceMesh.from_axes({"dp": 2, "tp": 4})
-    seconds = 31 if rank() == 2 else 30
+    seconds = 310 if rank() == 2 else 300
     words = (
         refusal(DeviceError, lambda: mesh.create_process_group("dp", timeout=timedelta(seconds=seconds)))
         if (rank() in (2, 6))
         else ""
     )
     if words:
-        assert "timeout 31 s" in words, words
-        assert "timeout 30 s" in words, words
+        assert "timeout 310 s" in words, words
+        assert "timeout 300 s" in words, words
     else:
-        assert summed(mesh.create_process_group("dp", timeout=timedelta(seconds=30))) == 2
+        assert summed(mesh.create_process_group("dp", timeout=timedelta(seconds=300))) == 2
 
 
 @check

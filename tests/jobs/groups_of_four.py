@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import os
 import tempfile
-from datetime import timedelta
 from pathlib import Path
 
 import torch.distributed as dist
 
-from tests.jobs.support import SHORT, a_torch_without, assert_groups_are_those_of, check, gathered, main, refusal
+from tests.jobs.support import (
+    SHORT,
+    TIMEOUT,
+    a_torch_without,
+    assert_groups_are_those_of,
+    check,
+    gathered,
+    main,
+    refusal,
+    when_these_have_come,
+)
 from twinkle import DeviceMesh
 from twinkle.errors import DeviceError
 from twinkle.process_groups import registry
@@ -19,7 +28,7 @@ def again(name: str) -> None:
     """Another default group through the launcher's store, beside what the first one wrote there."""
     store, rank, size = next(dist.rendezvous("env://"))
     store = dist.PrefixStore(name, store)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=TIMEOUT)
 
 
 @check
@@ -53,7 +62,7 @@ def groups_meet_in_a_file() -> None:
     dist.destroy_process_group()
     path = Path(tempfile.gettempdir()) / f"twinkle-{os.environ['TORCHELASTIC_RUN_ID']}-{os.environ['MASTER_PORT']}"
     store = dist.FileStore(str(path), size)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     mesh = DeviceMesh.from_axes({"dp": 2, "tp": 2})
     for _ in range(2):
         assert_groups_are_those_of(mesh, "dp", "tp")
@@ -95,7 +104,8 @@ def without_the_order_of_members_only_ascending_ones_are_made() -> None:
 def a_process_that_never_comes_ends_a_meeting_for_all_others() -> None:
     mesh = DeviceMesh.from_axes({"dp": 4})
     if dist.get_rank() < 3:
-        words = refusal(DeviceError, lambda: mesh.create_process_group("dp", timeout=SHORT, share=False))
+        with when_these_have_come(3):
+            words = refusal(DeviceError, lambda: mesh.create_process_group("dp", timeout=SHORT, share=False))
         assert "s for rank 3" in words, words
     dist.barrier()
     assert gathered(mesh.create_process_group("dp", share=False)) == [0, 1, 2, 3]

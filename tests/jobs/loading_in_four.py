@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from tests.loading import Faulty, Noisy, Stream, mesh_of
 from tests.sources import InShards
+from tests.waiting import PATIENCE
 from twinkle import DeviceMesh
 from twinkle.dataloader import DataLoader
 from twinkle.errors import MeshError, TwinkleError
@@ -127,7 +128,7 @@ def split_by_its_owner(rank: int, mesh: DeviceMesh) -> Any:
 def main(out: Path) -> None:
     """Runs under torchrun."""
     warnings.simplefilter("ignore")
-    dist.init_process_group("gloo", timeout=timedelta(seconds=120))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=PATIENCE))
     rank = dist.get_rank()
     seen = what_is_seen(rank)
     (out / f"{rank}.json").write_text(json.dumps(seen))

@@ -12,12 +12,13 @@ from pathlib import Path
 import torch.distributed as dist
 
 from tests.loading import Noisy, mesh_of
+from tests.waiting import PATIENCE
 from twinkle.dataloader import DataLoader
 
 
 def main(out: Path, epochs: int, workers: int, kill_at: int) -> None:
     """Runs under torchrun: goes on from `state.json` in the folder, if there is one."""
-    dist.init_process_group("gloo", timeout=timedelta(seconds=120))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=PATIENCE))
     rank, world = dist.get_rank(), dist.get_world_size()
     loader = DataLoader(
         Noisy(53), batch_size=12, shuffle=True, device_mesh=mesh_of(dp=world), num_workers=workers, collate_fn=list
@@ -40,6 +41,8 @@ def main(out: Path, epochs: int, workers: int, kill_at: int) -> None:
                 fresh = out / "state.new"
                 fresh.write_text(json.dumps(line["state"]))
                 fresh.rename(saved)
+            # Nobody goes on, or is killed, before the state is saved.
+            dist.barrier()
     dist.barrier()
     dist.destroy_process_group()
 

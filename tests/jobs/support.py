@@ -13,13 +13,16 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from tests.waiting import PATIENCE, becomes
 from twinkle import DeviceMesh
-from twinkle.process_groups import registry
+from twinkle.process_groups import meeting, registry
 
 checks: list[Callable[[], None]] = []
 
-#: Long enough for processes that share two cores, short enough for a test that waits for it to pass.
+#: What the others are waited for who never come; those who come do not hurry, as `when_these_have_come` has it.
 SHORT = timedelta(seconds=3)
+#: The timeout of default groups: longer than any process may be held up.
+TIMEOUT = timedelta(seconds=PATIENCE)
 
 
 def check(function: Callable[[], None]) -> Callable[[], None]:
@@ -31,7 +34,7 @@ def check(function: Callable[[], None]) -> Callable[[], None]:
 def main(backend: str = "gloo", device_id: torch.device | None = None) -> None:
     """Starts the default group, runs all checks, and says which of them went well on all ranks."""
     torch.set_num_threads(1)
-    dist.init_process_group(backend, timeout=timedelta(seconds=60), device_id=device_id)
+    dist.init_process_group(backend, timeout=TIMEOUT, device_id=device_id)
     for function in checks:
         begun = time.monotonic()
         try:
@@ -78,6 +81,23 @@ def refusal(kind: type[Exception], call: Callable[[], object]) -> str:
     except kind as error:
         return str(error)
     raise AssertionError(f"not refused: {call}")
+
+
+@contextmanager
+def when_these_have_come(coming: int) -> Iterator[None]:
+    """A meeting waits for the absent from when all have come who do, however long one of these was held up."""
+    waited = meeting._verdict
+
+    def patient(store: dist.Store, place: str, timeout: timedelta) -> str | None:
+        store.add(f"{place}/come", 1)
+        assert becomes(lambda: store.add(f"{place}/come", 0) >= coming, expected=True)
+        return waited(store, place, timeout)
+
+    meeting._verdict = patient
+    try:
+        yield
+    finally:
+        meeting._verdict = waited
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tests.waiting import wait_for
 from twinkle import DeviceMesh, Rows, remote_class, remote_function
 from twinkle.remote import share
 
@@ -250,12 +251,16 @@ class Echo:
     # Failures.
 
     @remote_function(dispatch="slice_dp", collect="flatten")
-    def fails_on(self, rows: Any, shard: int, seconds: float = 0.0, done: Path | None = None) -> Any:
-        if self.device_mesh.data_rank == shard:
+    def fails_on(self, rows: Any, shard: int, folder: Path | None = None) -> Any:
+        """With a folder, every shard says there that it has begun and that it ends, for which it waits to be let go."""
+        rank = self.device_mesh.data_rank
+        if folder is not None:
+            (folder / f"begun {rank}").touch()
+        if rank == shard:
             raise ValueError("this shard fails")
-        time.sleep(seconds)
-        if done is not None:
-            done.touch()
+        if folder is not None:
+            wait_for(folder / "go")
+            (folder / f"done {rank}").touch()
         return rows
 
     @remote_function(dispatch="slice_dp", collect="flatten", sync=True, on_error="kill_group")
@@ -265,8 +270,8 @@ class Echo:
         return rows
 
     @remote_function(timeout=0.5)
-    def too_slow(self, seconds: float) -> None:
-        time.sleep(seconds)
+    def too_slow(self, go: Path) -> None:
+        wait_for(go)
 
     @remote_function()
     def dies(self, worker: int) -> None:

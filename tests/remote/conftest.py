@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+
+from tests.waiting import wait_for
 
 # Read when Ray is imported, which a test that comes first would do without the variable.
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
@@ -14,10 +19,19 @@ import ray
 
 
 @pytest.fixture
-def interruptible() -> Iterator[None]:
-    """SIGINT interrupts, even where whoever started the tests has them ignore it, as a shell does in the background."""
+def interrupted_at() -> Iterator[Callable[..., None]]:
+    """Has this thread interrupted, as by a person, when there are these files.
+
+    SIGINT interrupts, even where whoever started the tests has them ignore it, as a shell does in the background.
+    """
+
+    def interrupt(*paths: Path) -> None:
+        for path in paths:
+            wait_for(path)
+        _thread.interrupt_main(signal.SIGINT)
+
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
+    yield lambda *paths: threading.Thread(target=interrupt, args=paths, daemon=True).start()
     signal.signal(signal.SIGINT, before)
 
 

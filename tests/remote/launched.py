@@ -1,9 +1,10 @@
-"""What `test_local.py` runs on every rank of a launcher: one line of JSON per rank says what was seen."""
+"""What `test_local.py` runs on every rank of a launcher: a file of JSON per rank says what was seen."""
 
 from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -148,8 +149,8 @@ def main() -> None:
     }
     seen["mesh"] = repr(DeviceMesh.from_sizes(dp_size=8) == twinkle.runtime.current.device_mesh)
     twinkle.shutdown()
-    sys.stdout.write(json.dumps({"rank": Platform.get_rank(), **seen}) + "\n")
-    sys.stdout.flush()
+    rank = Platform.get_rank()
+    Path(sys.argv[1], f"{rank}.json").write_text(json.dumps({"rank": rank, **seen}), encoding="utf-8")
 
 
 if __name__ == "__main__":

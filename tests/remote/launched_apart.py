@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import threading
-import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from torch import distributed
 
 import twinkle
 from tests.remote.launched import words
+from tests.waiting import PATIENCE
 from twinkle import DeviceMesh, Global, Rows, remote_class, remote_function
 from twinkle.dataloader import DataLoader
 from twinkle.errors import PlanError, RemoteCallError
@@ -49,42 +49,43 @@ class Part:
         if bad == RANK:
             raise ValueError("nothing is built here")
 
-    @remote_function(dispatch="slice_dp", collect="flatten", timeout=60)
+    @remote_function(dispatch="slice_dp", collect="flatten", timeout=PATIENCE)
     def one(self, rows: Any) -> Any:
         return list(rows)
 
-    @remote_function(dispatch="slice_dp", collect="flatten", timeout=60)
+    @remote_function(dispatch="slice_dp", collect="flatten", timeout=PATIENCE)
     def other(self, rows: Any) -> Any:
         return [-row for row in rows]
 
-    @remote_function(dispatch="slice_dp", rows="rows", collect="flatten", timeout=60)
+    @remote_function(dispatch="slice_dp", rows="rows", collect="flatten", timeout=PATIENCE)
     def column(self, rows: Any) -> Any:
         return list(rows["x"])
 
-    @remote_function(timeout=60)
+    @remote_function(timeout=PATIENCE)
     def rank(self) -> Any:
         return RANK
 
-    @remote_function(timeout=60)
-    def slow(self) -> Any:
-        time.sleep(1)
+    @remote_function(timeout=PATIENCE)
+    def held(self, begun: threading.Event, go: threading.Event) -> Any:
+        begun.set()
+        assert go.wait(PATIENCE)
         return RANK
 
-    @remote_function(timeout=60)
+    @remote_function(timeout=PATIENCE)
     def interrupted(self) -> Any:
         if RANK == 2:
             raise KeyboardInterrupt
         return RANK
 
-    @remote_function(collect="none", timeout=60)
+    @remote_function(collect="none", timeout=PATIENCE)
     def unreadable(self) -> Any:
         return Unreadable()
 
-    @remote_function(dispatch="slice_dp", collect="flatten", lazy_collect=False, timeout=60)
+    @remote_function(dispatch="slice_dp", collect="flatten", lazy_collect=False, timeout=PATIENCE)
     def wants_gradient(self, rows: Any) -> Any:
         return [rows.requires_grad] * len(rows)
 
-    @remote_function(dispatch="slice_dp", collect="flatten", timeout=60)
+    @remote_function(dispatch="slice_dp", collect="flatten", timeout=PATIENCE)
     def gradient(self, rows: Any) -> Any:
         return torch.ones(len(rows), 300, requires_grad=True) * 2
 
@@ -169,10 +170,12 @@ def a_longer_loader(first: Any, second: Any, a: Any, b: Any) -> Any:
 
 def several_threads(first: Any, second: Any, a: Any, b: Any) -> Any:
     told: list[str] = []
-    started = threading.Thread(target=lambda: told.append(words(first.slow)))
+    begun, go = threading.Event(), threading.Event()
+    started = threading.Thread(target=lambda: told.append(words(lambda: first.held(begun, go))))
     started.start()
-    time.sleep(0.4)
+    assert begun.wait(PATIENCE)
     told.append(words(a.gather))
+    go.set()
     started.join()
     raise RemoteCallError(" / ".join(sorted(told)))
 

@@ -1,4 +1,7 @@
-"""What `test_exchange.py` runs in three processes: one comes late, all begin anew, then one is killed."""
+"""What `test_exchange.py` runs in three processes: one comes late, all begin anew, then one is killed.
+
+Rank 0 alone has a short deadline. It begins when rank 1 is on its way, and rank 2 comes when rank 0 has given up.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +10,40 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from torch import distributed
 
 import twinkle
+from tests.waiting import PATIENCE, wait_for
 from twinkle import DeviceMesh, Global, remote_class, remote_function
 from twinkle.errors import RemoteCallError
 from twinkle.platform import Platform
+
+RANK = int(os.environ["RANK"])
+#: Long enough for rank 1 to say that it waits, when it is on its way.
+SECONDS = 5.0
 
 
 @remote_class()
 class Slow:
     """One rank of it takes its time."""
 
-    @remote_function(timeout=1.5)
-    def sleeps(self, rank: int, seconds: float) -> int:
+    @remote_function(timeout=PATIENCE if RANK == 1 else SECONDS)
+    def sleeps(self, rank: int, called: Path, gave_up: Path) -> int:
+        if Platform.get_rank() == 1:
+            called.touch()
         if Platform.get_rank() == rank:
-            time.sleep(seconds)
+            time.sleep(SECONDS)
+            wait_for(gave_up)
         return rank
 
     @remote_function(dispatch="slice_dp", collect="flatten")
     def rows(self, rows: Any) -> Any:
         return rows
 
-    @remote_function(timeout=60)
+    @remote_function(timeout=PATIENCE)
     def in_time(self) -> int:
         return Platform.get_rank()
 
@@ -47,17 +59,22 @@ Sleepers: Any = Slow
 
 def late(slow: Any, handle: Any, *, by_call: bool) -> Any:
     """A call, or reading rows, in which rank 2 is late."""
-
-    def read() -> Any:
-        if Platform.get_rank() == 2:
-            time.sleep(3.0)
-        return handle.gather(timeout=1.5 if Platform.get_rank() != 2 else None)
-
-    return (lambda: slow.sleeps(2, 3.0)) if by_call else read
+    called, gave_up = (Path(f"{sys.argv[1]}, {by_call}, {what}") for what in ("called", "gave up"))
+    if RANK == 0:
+        wait_for(called)
+    if RANK == 2 and not by_call:
+        wait_for(gave_up)
+    if RANK == 1 and not by_call:
+        called.touch()
+    timeout = SECONDS if RANK == 0 else None if RANK == 2 else PATIENCE
+    found = tried((lambda: slow.sleeps(2, called, gave_up)) if by_call else (lambda: handle.gather(timeout=timeout)))
+    if RANK == 0:
+        gave_up.touch()
+    return found
 
 
 def tried(call: Any) -> Any:
-    """What a call comes to, and whether it took long."""
+    """What a call comes to, and how long it took."""
     start = time.monotonic()
     try:
         found = call()
@@ -67,23 +84,21 @@ def tried(call: Any) -> Any:
 
 
 def main() -> None:
-    rank = int(os.environ["RANK"])
-    distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=rank, world_size=3)
+    distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=RANK, world_size=3)
     seen = []
     for by_call in (True, False):
         twinkle.initialize("local")
         slow = Sleepers(device_mesh=DeviceMesh.from_sizes(dp_size=3))
         handle = slow.rows(Global([1, 2, 3]))
-        seen += [tried(slow.in_time), tried(late(slow, handle, by_call=by_call)), tried(slow.in_time)]
+        seen += [tried(slow.in_time), late(slow, handle, by_call=by_call), tried(slow.in_time)]
         twinkle.shutdown()
         # What was shut down is refused without a word to the others.
         seen.append(tried(slow.in_time))
     twinkle.initialize("local")
     slow = Sleepers(device_mesh=DeviceMesh.from_sizes(dp_size=3))
     seen += [tried(slow.in_time), tried(lambda: slow.killed(1)), tried(slow.in_time)]
-    start = time.monotonic()
     twinkle.shutdown()
-    sys.stdout.write(json.dumps({"rank": rank, "seen": seen, "shutdown": time.monotonic() - start}) + "\n")
+    sys.stdout.write(json.dumps({"rank": RANK, "seen": seen}) + "\n")
     sys.stdout.flush()
 
 

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.waiting import becomes
+
 _LISTENING = "0A"
 
 
@@ -31,14 +33,30 @@ def processes() -> dict[int, str]:
     return {one: names.get(one, "") for one in found}
 
 
+def ended(process: int) -> bool:
+    """Whether a process has ended, reaped or not."""
+    # One that is reaped between opening and reading gives ESRCH instead of a missing file.
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return stat.rpartition(")")[2].split()[0] in "ZX"
+
+
 def sockets(process: int) -> Iterator[str]:
     """The numbers of the sockets that a process has; none of one that has ended meanwhile."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+    try:
         for entry in list(Path(f"/proc/{process}/fd").iterdir()):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 target = entry.readlink().name
                 if target.startswith("socket:["):
                     yield target[8:-1]
+    except (FileNotFoundError, ProcessLookupError):
+        return
+    except PermissionError:
+        # None but root may look into a process that is about to end.
+        if not becomes(lambda: ended(process), expected=True):
+            raise
 
 
 def listening() -> dict[str, str]:

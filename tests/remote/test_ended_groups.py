@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import _thread
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 import twinkle
 from tests.remote import components
 from tests.remote.test_failures import gone
+from tests.waiting import PATIENCE
 from twinkle import DeviceGroup, DeviceMesh, remote_class, remote_function
 from twinkle.errors import RemoteCallError
 from twinkle.remote import group_ray
@@ -73,7 +73,7 @@ class _Together:
         return os.getpid()
 
 
-@remote_class(on_error="kill_group", timeout=20.0)
+@remote_class(on_error="kill_group", timeout=LONG)
 class _Meeting:
     """Workers that meet in their constructor, if all of them come."""
 
@@ -103,9 +103,11 @@ class _Strict:
         return rows
 
     @remote_function(on_error="kill_group")
-    def sleeps(self, worker: int = -1, code: int = 0) -> None:
+    def sleeps(self, worker: int = -1, code: int = 0, folder: Path | None = None) -> None:
         if os.environ["RANK"] == str(worker):
             os.kill(os.getpid(), code)
+        if folder is not None:
+            (folder / f"begun {os.environ['RANK']}").touch()
         time.sleep(LONG)
 
     @remote_function(on_error="kill_group", timeout=0.5)
@@ -150,7 +152,7 @@ def test_the_deadline_of_a_constructor_begins_when_the_processes_are_there(monke
         begins.append(seconds)
         return Deadline(seconds)
 
-    @remote_class(timeout=30.0)
+    @remote_class(timeout=PATIENCE)
     class Prompt:
         @remote_function()
         def pid(self) -> int:
@@ -160,7 +162,7 @@ def test_the_deadline_of_a_constructor_begins_when_the_processes_are_there(monke
     prompt: Any = Prompt
     prompt(remote_group="pair")
     prompt(remote_group="pair")
-    assert begins == [300.0, 30.0, 30.0]
+    assert begins == [300.0, PATIENCE, PATIENCE]
 
 
 def words(error: pytest.ExceptionInfo[RemoteCallError]) -> str:
@@ -243,7 +245,7 @@ def test_rows_of_a_dead_worker_are_its_failure_and_end_no_innocent_group(size: i
     assert gone(pids[1:])
 
     def until_ray_knows() -> None:
-        end = time.monotonic() + 20
+        end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             reader.strict(handle)
 
@@ -266,13 +268,12 @@ def test_rows_of_a_dead_worker_are_its_failure_and_end_no_innocent_group(size: i
     assert gone(pids)
 
 
-@pytest.mark.usefixtures("interruptible")
-def test_an_interrupted_driver_ends_the_group() -> None:
+def test_an_interrupted_driver_ends_the_group(interrupted_at: Callable[..., None], tmp_path: Path) -> None:
     strict = Strict(remote_group="pair")
     pids = strict.pid()
-    threading.Timer(0.5, _thread.interrupt_main, (signal.SIGINT,)).start()
+    interrupted_at(tmp_path / "begun 0", tmp_path / "begun 1")
     with pytest.raises(KeyboardInterrupt):
-        strict.sleeps()
+        strict.sleeps(folder=tmp_path)
     assert gone(pids)
     words = r"_Strict.pid: group 'pair' was ended when _Strict.sleeps was interrupted by KeyboardInterrupt; shutdown"
     with pytest.raises(RemoteCallError, match=words):

@@ -14,7 +14,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.support import ROOT, clean_environment
+from tests.support import LIMIT, ROOT, clean_environment
 from twinkle.remote.channels import Able, able, backend_for, kind_of, written_kind
 from twinkle.remote.parcels import Parcel, digest_of, opened
 
@@ -131,7 +131,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Any]:
         for rank in range(3)
     ]
     try:
-        logs = [job.communicate(timeout=120)[0] for job in jobs]
+        logs = [job.communicate(timeout=LIMIT)[0] for job in jobs]
     finally:
         for job in jobs:
             job.kill()
@@ -140,26 +140,25 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Any]:
     return {one["rank"]: one for one in seen}
 
 
-@pytest.mark.timeout(200)
 def test_a_rank_that_is_late_ends_the_call_at_its_deadline_and_is_named(broken: Any) -> None:
     for first, name in ((0, "Slow.sleeps"), (4, "reading rows")):
         worked, (late, waited), (refused, _), (shut_down, _) = broken[0]["seen"][first : first + 4]
         assert worked[0] == [0, 1, 2]
-        assert late[0] == f"{name} was not done after 1.5 s on rank 0; late: rank 2"
-        assert late[1] == {"method": name, "ranks": [2], "timeout": 1.5}
-        assert 1.4 < waited < 60
+        assert late[0] == f"{name} was not done after 5.0 s on rank 0; late: rank 2"
+        assert late[1] == {"method": name, "ranks": [2], "timeout": 5.0}
+        # Rank 2 comes when this one has given up, which it does not before.
+        assert waited > 4.9
         assert refused[0].startswith(f"Slow.in_time: the ranks of this job no longer reach each other: {name} was not")
         assert "call shutdown() and initialize() on every rank" in refused[0]
         assert shut_down[0] == "Slow.in_time: the job that the component belongs to was shut down"
     by_call, by_reading = (broken[2]["seen"][at][0] for at in (1, 5))
     assert by_call == [
-        "Slow.sleeps was not done after 1.5 s on rank 2; late: rank 2",
-        {"method": "Slow.sleeps", "ranks": [2], "timeout": 1.5},
+        "Slow.sleeps was not done after 5.0 s on rank 2; late: rank 2",
+        {"method": "Slow.sleeps", "ranks": [2], "timeout": 5.0},
     ]
     assert "reading rows: rank 2 lost another rank, which has died or given the call up" in by_reading[0]
 
 
-@pytest.mark.timeout(200)
 def test_a_rank_that_is_killed_ends_the_call_of_the_others(broken: Any) -> None:
     for rank in (0, 2):
         (worked, _), (lost, _), (refused, _) = broken[rank]["seen"][8:]

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import _thread
 import os
 import signal
 import sys
 import threading
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.remote import components
+from tests.remote.listening import ended
+from tests.waiting import PATIENCE, becomes
 from twinkle import DeviceMesh, remote_class, remote_function
 from twinkle.errors import PlanError, RemoteCallError
 from twinkle.remote.failing import UnsendableError
+from twinkle.remote.waiting import Deadline, results_of
 
 # A type checker does not see what the decorator adds.
 Echo: Any = components.Echo
@@ -32,8 +34,8 @@ def test_the_first_failure_wins_while_its_peers_still_work(tmp_path: Path) -> No
     component = echo("cpu4", dp=4)
     component.same(list(range(8)))
     with pytest.raises(RemoteCallError, match=r"Echo.fails_on failed on worker 2") as caught:
-        component.fails_on(list(range(8)), 2, seconds=3.0, done=tmp_path / "done")
-    assert not (tmp_path / "done").exists()
+        component.fails_on(list(range(8)), 2, tmp_path)
+    assert not list(tmp_path.glob("done *"))
     error = caught.value
     assert "dp=2" in str(error)
     assert "rows 4 to 5" in str(error)
@@ -41,16 +43,31 @@ def test_the_first_failure_wins_while_its_peers_still_work(tmp_path: Path) -> No
     assert (error.method, error.worker, error.coordinates, error.rows) == ("Echo.fails_on", 2, {"dp": 2}, (4, 6))
     assert error.node == "127.0.0.1"
     assert isinstance(error.cause, ValueError)
+    (tmp_path / "go").touch()
     assert component.pulled([1, 2, 3, 4]) == [1, 2, 3, 4]
-    assert (tmp_path / "done").exists()
+    assert {path.name for path in tmp_path.glob("done *")} == {"done 0", "done 1", "done 3"}
 
 
-def test_one_deadline_holds_for_the_whole_call() -> None:  # D59
+def test_one_deadline_holds_for_the_whole_call(tmp_path: Path) -> None:  # D59
     component = echo("cpu2", dp=2)
     component.identity()
     with pytest.raises(RemoteCallError, match=r"not done after 0.5 s: workers 0, 1 were still at it") as caught:
-        component.too_slow(2.0)
+        component.too_slow(tmp_path / "go")
+    (tmp_path / "go").touch()
     assert caught.value.workers == [0, 1]
+
+
+def test_what_is_done_by_the_time_the_late_are_named_is_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    def late(references: Any, timeout: float | None = None) -> Any:
+        if timeout is not None:
+            raise ray.exceptions.GetTimeoutError
+        return get(references)
+
+    get, references = ray.get, [ray.put(at) for at in range(3)]
+    monkeypatch.setattr(ray, "get", late)
+    assert results_of(references, Deadline(0.5), "Echo.same", lambda at: {"worker": at}) == [0, 1, 2]
 
 
 def test_a_constructor_that_fails_says_where() -> None:
@@ -88,13 +105,12 @@ def _odd(_: Any) -> None:
     raise components.OddError(1, 2)
 
 
-@pytest.mark.usefixtures("interruptible")
-def test_an_interrupted_driver_gets_its_prompt_back() -> None:
+def test_an_interrupted_driver_gets_its_prompt_back(interrupted_at: Callable[..., None], tmp_path: Path) -> None:
     component = echo("cpu2", dp=2)
-    component.identity()
-    threading.Timer(0.5, _thread.interrupt_main, (signal.SIGINT,)).start()
+    interrupted_at(tmp_path / "begun 0", tmp_path / "begun 1")
     with pytest.raises(KeyboardInterrupt):
-        component.fails_on([1, 2], 7, seconds=3.0)
+        component.fails_on([1, 2], 7, tmp_path)
+    (tmp_path / "go").touch()
     assert component.pulled([1, 2]) == [1, 2]
 
 
@@ -155,11 +171,11 @@ def test_a_killed_worker_ends_its_call_and_leaves_the_rows_of_the_others() -> No
         handle.gather()
 
 
-def test_reading_rows_of_a_worker_that_died_or_does_not_answer_is_refused() -> None:
+def test_reading_rows_of_a_worker_that_died_or_does_not_answer_is_refused(tmp_path: Path) -> None:
     component, other = echo("cpu4", dp=4), echo("cpu2", dp=2)
     handle = component.same(list(range(8)))
     with pytest.raises(RemoteCallError, match="too_slow was not done"):
-        component.too_slow(3.0)
+        component.too_slow(tmp_path / "go")
     with pytest.raises(RemoteCallError, match=r"reading rows was not done after 0.01 s: worker 1 was still at it"):
         handle[2:4].gather(timeout=0.01)
     with pytest.raises(RemoteCallError, match=r"map was not done after 0.01 s: workers 0, 1, 2, 3 were still at it"):
@@ -168,7 +184,8 @@ def test_reading_rows_of_a_worker_that_died_or_does_not_answer_is_refused() -> N
         handle.zip(range(8)).gather(timeout=0.01)
     with pytest.raises(PlanError, match="timeout must be seconds above 0, or None to wait, not 0"):
         handle.gather(timeout=0)
-    assert handle.gather(timeout=60) == list(range(8))
+    (tmp_path / "go").touch()
+    assert handle.gather(timeout=PATIENCE) == list(range(8))
     os.kill(component.identity()[1]["pid"], signal.SIGKILL)
     for asked in (
         handle.gather,
@@ -203,16 +220,4 @@ def test_an_ended_job_leaves_no_process_behind(local_ray: None) -> None:
 
 def gone(pids: list[int]) -> bool:
     """Whether all of these processes end."""
-    end = time.monotonic() + 20
-    while any(_alive(pid) for pid in pids) and time.monotonic() < end:
-        time.sleep(0.05)
-    return not any(_alive(pid) for pid in pids)
-
-
-def _alive(pid: int) -> bool:
-    # A process that is reaped between opening and reading gives ESRCH instead of a missing file.
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
+    return becomes(lambda: all(map(ended, pids)), expected=True)

@@ -11,10 +11,12 @@ import pytest
 import torch
 
 from tests.remote import components
+from tests.waiting import PATIENCE, becomes, wait_for
 from twinkle import DeviceMesh, Rows, remote_class, remote_function
 from twinkle.errors import PlanError, RemoteCallError
 from twinkle.platform import Platform
-from twinkle.remote import RemoteDataLoader, collect_tensor_dict, traffic
+from twinkle.remote import RemoteDataLoader, collect_tensor_dict, engine_ray, traffic
+from twinkle.remote.waiting import results_of
 
 pytestmark = pytest.mark.usefixtures("job")
 
@@ -71,8 +73,9 @@ class _Reporter:
         return whole
 
     @remote_function(timeout=0.5, sync=True)
-    def sleeps(self, seconds: list[float]) -> None:
-        time.sleep(seconds[self.device_mesh.data_rank or 0])
+    def waits(self, go: Path, ranks: tuple[int, ...] = (0, 1)) -> None:
+        if self.device_mesh.data_rank in ranks:
+            wait_for(go)
 
 
 Reporter: Any = _Reporter
@@ -180,16 +183,28 @@ def test_a_result_that_one_worker_lacks_is_refused(lacks: str, words: str) -> No
         made("cpu2", dp=2).uneven([1, 2], lacks)
 
 
-def test_the_deadline_holds_for_a_method_whose_rows_are_pulled() -> None:
+def test_the_deadline_holds_for_a_method_whose_rows_are_pulled(tmp_path: Path) -> None:
     # D58: a timeout was ignored with sync=True.
-    with pytest.raises(RemoteCallError, match=r"_Reporter.sleeps was not done after 0.5 s: workers 0, 1 were still"):
-        made("cpu2", dp=2).sleeps([3.0, 3.0])
+    with pytest.raises(RemoteCallError, match=r"_Reporter.waits was not done after 0.5 s: workers 0, 1 were still"):
+        made("cpu2", dp=2).waits(tmp_path / "go")
+    (tmp_path / "go").touch()
 
 
-def test_the_deadline_is_one_for_all_workers_and_not_one_for_each() -> None:
+def test_the_deadline_is_one_for_all_workers_and_not_one_for_each(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     # D59: each worker had the whole time anew, one after the other.
+    import ray
+
+    def once_one_is_done(references: Any, *rest: Any) -> Any:
+        ray.wait(references, num_returns=1, timeout=PATIENCE)
+        return results_of(references, *rest)
+
+    reporter = made("cpu2", dp=2)
+    monkeypatch.setattr(engine_ray, "results_of", once_one_is_done)
     with pytest.raises(RemoteCallError, match=r"not done after 0.5 s: worker 1 was still at it") as caught:
-        made("cpu2", dp=2).sleeps([0.1, 3.0])
+        reporter.waits(tmp_path / "go", (1,))
+    (tmp_path / "go").touch()
     assert caught.value.workers == [1]
 
 
@@ -220,9 +235,7 @@ def test_a_loader_reads_ahead_and_not_without_end(tmp_path: Path) -> None:
         return len(notes.read_text().splitlines())
 
     # The batch that was asked for, and two that wait: `prefetch` of them.
-    end = time.monotonic() + 60
-    while read() < 12 and time.monotonic() < end:
-        time.sleep(0.01)
+    assert becomes(read, 12) == 12
     time.sleep(0.3)
     assert read() == 12
     assert list(next(batches)) == [4, 5, 6, 7]

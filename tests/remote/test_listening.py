@@ -14,7 +14,7 @@ from tests.support import run
 @pytest.mark.parametrize("before", [(), ("ray",)], ids=["in a fresh process", "where Ray was imported before"])
 def test_nothing_of_a_local_ray_listens_beyond_the_loopback(before: tuple[str, ...]) -> None:
     # Its environment says nothing of Ray.
-    lines = run([sys.executable, "-m", "tests.remote.listening", *before], timeout=120).stdout.splitlines()
+    lines = run([sys.executable, "-m", "tests.remote.listening", *before]).stdout.splitlines()
     seen: dict[str, list[str]] = json.loads(lines[-1])
     bound = {name.split()[0]: addresses for name, addresses in seen.items() if addresses}
     assert {"gcs_server", "raylet"} <= set(bound)

@@ -123,7 +123,6 @@ def test_without_a_group_it_reads_in_the_driver(actor: Any) -> None:
 ENDED = "this iteration was ended by a newer one: a loader has one iteration at a time, make another loader"
 
 
-@pytest.mark.timeout(60)
 def test_an_iteration_that_a_newer_one_has_ended_is_refused_at_once(place: Any) -> None:
     source = place(range(12))
     with pytest.raises(PlanError, match=re.escape(ENDED)):
@@ -135,7 +134,6 @@ def test_an_iteration_that_a_newer_one_has_ended_is_refused_at_once(place: Any) 
     assert [list(batch) for batch in source] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
 
 
-@pytest.mark.timeout(60)
 def test_loading_a_state_ends_the_iteration_that_is_going_on_unless_the_state_is_refused(place: Any) -> None:
     source = place(range(16), prefetch=1)
     batches = iter(source)
@@ -150,7 +148,6 @@ def test_loading_a_state_ends_the_iteration_that_is_going_on_unless_the_state_is
     assert (len(source), [next(iter(batch)) for batch in source]) == (3, [4, 8, 12])
 
 
-@pytest.mark.timeout(60)
 def test_a_data_set_that_ends_the_reading_thread_leaves_nobody_waiting(place: Any) -> None:
     source = place(Ending())
     batches = iter(source)
@@ -160,7 +157,6 @@ def test_a_data_set_that_ends_the_reading_thread_leaves_nobody_waiting(place: An
             source.next_batch()
 
 
-@pytest.mark.timeout(60)
 def test_an_epoch_that_has_ended_stays_at_its_end_and_none_begun_has_no_batch(place: Any) -> None:
     source = place(range(4))
     with pytest.raises((PlanError, RemoteCallError), match=r"next_batch\(\) comes after begin\(\)"):

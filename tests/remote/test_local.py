@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import twinkle
 from tests.remote import components
-from tests.support import run
-from twinkle import DeviceMesh, Global, Rows, Same, Sharded
+from tests.torchrun import torchrun
+from twinkle import DeviceMesh, Global, Rows, Same, Sharded, remote_class, remote_function
 from twinkle.errors import PlacementError, PlanError, RemoteCallError
+from twinkle.remote import waiting
 
 # A type checker does not see what the decorator adds.
 Echo: Any = components.Echo
 Loader: Any = components.Loader
-
-pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture
@@ -72,11 +71,26 @@ def test_alone_a_mesh_of_any_size_holds_every_row_here(alone: Any) -> None:
     assert component.pulled(loader.batch(3)) == [0, 1, 2]
 
 
-def test_alone_a_method_that_takes_too_long_is_an_error_when_it_is_done(alone: Any) -> None:
-    assert alone.too_slow(0.0) == [None]
-    with pytest.raises(RemoteCallError, match=r"Echo.too_slow was not done after 0\.5 s") as late:
-        alone.too_slow(0.6)
-    assert (late.value.method, late.value.timeout) == ("Echo.too_slow", 0.5)
+@remote_class()
+class _Taking:
+    """Takes so many seconds by a clock of its own."""
+
+    clock = 0.0
+
+    @remote_function(timeout=0.5)
+    def takes(self, seconds: float) -> None:
+        _Taking.clock += seconds
+
+
+def test_alone_a_method_that_takes_too_long_is_an_error_when_it_is_done(
+    alone: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: _Taking.clock))
+    taking: Any = _Taking()
+    assert taking.takes(0.4) == [None]
+    with pytest.raises(RemoteCallError, match=r"_Taking.takes was not done after 0\.5 s") as late:
+        taking.takes(0.6)
+    assert (late.value.method, late.value.timeout) == ("_Taking.takes", 0.5)
 
 
 def test_alone_every_worker_is_this_one(alone: Any) -> None:
@@ -95,12 +109,11 @@ def test_group_names_are_checked_in_local_mode_too() -> None:
 
 
 @pytest.fixture(scope="module")
-def ranks() -> list[dict[str, Any]]:
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of eight ranks saw."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "8", "-m"]
-    lines = run([*command, "tests.remote.launched"], timeout=240).stdout.splitlines()
-    seen = [json.loads(line) for line in lines if line.startswith("{")]
-    return sorted(seen, key=lambda one: int(one["rank"]))
+    out = tmp_path_factory.mktemp("seen")
+    torchrun(8, "-m", "tests.remote.launched", out)
+    return [json.loads((out / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(8)]
 
 
 def test_the_reference_flow_hands_rows_from_rank_to_rank(ranks: Any) -> None:

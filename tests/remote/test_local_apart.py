@@ -13,8 +13,6 @@ from tests.torchrun import torchrun
 from twinkle import DeviceMesh
 from twinkle.remote.agreement import Said, mark_of, ranks_text, words_of
 
-pytestmark = pytest.mark.timeout(300)
-
 #: What the ranks say in each case: which of them, and what they do.
 CALLS = {
     "another_method": [("rank 0", "calls Part.one (component 0)"), ("ranks 1 to 3", "calls Part.other (component 0)")],

@@ -12,8 +12,6 @@ import twinkle
 from tests.remote.examples import outcome
 from tests.torchrun import torchrun
 
-pytestmark = pytest.mark.timeout(300)
-
 #: Random calls; a seed that fails names its example.
 SEEDS = 120
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import twinkle
 from tests.remote import components
+from tests.waiting import PATIENCE, becomes
 from twinkle import DeviceGroup, DeviceMesh, get_device_placement, remote_class, remote_function
 from twinkle.errors import LauncherError, MeshError, PlacementError, PlanError, RemoteCallError
 from twinkle.remote import resources
@@ -20,6 +22,8 @@ Echo: Any = components.Echo
 
 @pytest.fixture(autouse=True)
 def _clean(local_ray: None) -> Iterator[None]:
+    """Begins with all devices, those that an earlier test gave back among them."""
+    assert (free("GPU"), free("NPU")) == (8, 8)
     yield
     twinkle.shutdown()
 
@@ -30,14 +34,9 @@ def environments(group: str) -> list[dict[str, str]]:
 
 def free(resource: str, expected: float = 8) -> float:
     """What is free, once what was given back has arrived."""
-    import time
-
     import ray
 
-    end = time.monotonic() + 10
-    while ray.available_resources().get(resource, 0) != expected and time.monotonic() < end:
-        time.sleep(0.05)
-    return float(ray.available_resources().get(resource, 0))
+    return becomes(lambda: float(ray.available_resources().get(resource, 0)), expected)
 
 
 def test_every_worker_sees_exactly_its_own_devices() -> None:
@@ -123,6 +122,13 @@ def test_workers_of_two_devices_each_return_the_rows_of_every_data_rank() -> Non
 def test_what_is_not_granted_in_time_is_refused_and_nothing_stays_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
+    def reserved(group: DeviceGroup, nodes: Any, held: Any, deadline: float) -> Any:
+        """What is free is granted, however long that takes; for the rest the deadline holds."""
+        fits = sum(pg.bundle_count for pg in held) + len(nodes) <= 2
+        return placement_group(group, nodes, held, time.monotonic() + PATIENCE if fits else deadline)
+
+    placement_group = resources._placement_group
+    monkeypatch.setattr(resources, "_placement_group", reserved)
     monkeypatch.setattr(resources, "DEADLINE", 1.0)
     other = ray.util.placement_group([{"GPU": 1}] * 6)
     ray.get(other.ready())

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 import threading
-import time
+from pathlib import Path
 from typing import Any
 
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
@@ -18,6 +19,7 @@ from ray.cluster_utils import Cluster
 
 import twinkle
 from tests.remote import components
+from tests.waiting import PATIENCE, wait_for
 from twinkle import DeviceGroup, DeviceMesh, get_device_placement
 from twinkle.errors import TwinkleError
 from twinkle.remote.session import current_session
@@ -28,9 +30,9 @@ Echo: Any = components.Echo
 
 def main() -> None:
     options: dict[str, Any] = {"num_cpus": 2, "num_gpus": 2, "object_store_memory": 200 * 1024 * 1024}
-    cluster = Cluster(initialize_head=True, head_node_args={**options, "include_dashboard": False})
-    second = cluster.add_node(**options)
-    cluster.wait_for_nodes()
+    cluster = Cluster(initialize_head=True, head_node_args={**options, "include_dashboard": False, "wait": False})
+    second = cluster.add_node(wait=False, **options)
+    cluster.wait_for_nodes(PATIENCE)
     ray.init(address=cluster.address, log_to_driver=False, logging_level=40)
     seen: dict[str, Any] = {}
     try:
@@ -47,18 +49,30 @@ def main() -> None:
         seen["nodes"] = [nodes[0] == nodes[1], nodes[2] == nodes[3], nodes[1] == nodes[2]]
         handle = component.same(list(range(8)))
         killed = [worker for worker, node in enumerate(nodes) if node == second.node_id]
-        threading.Timer(1.0, lambda: cluster.remove_node(second, allow_graceful=False)).start()
-        start = time.monotonic()
-        try:
-            component.fails_on(list(range(8)), 99, seconds=15.0)
-            seen["call"] = "returned"
-        except TwinkleError as error:
-            seen["call"] = f"{type(error).__name__}: {error}"
-        seen["soon"] = time.monotonic() - start < 15
-        alive = next(worker for worker in range(4) if worker not in killed)
         seen["killed"] = killed
+        alive = [worker for worker in range(4) if worker not in killed]
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+
+            def kill() -> None:
+                for worker in range(4):
+                    wait_for(folder / f"begun {worker}")
+                cluster.remove_node(second, allow_graceful=False)
+
+            killer = threading.Thread(target=kill)
+            killer.start()
+            try:
+                component.fails_on(list(range(8)), 99, folder)
+                seen["call"] = "returned"
+            except TwinkleError as error:
+                seen["call"] = f"{type(error).__name__}: {error}"
+            seen["done"] = [path.name for path in folder.glob("done *")]
+            (folder / "go").touch()
+            for worker in alive:
+                wait_for(folder / f"done {worker}")
+            killer.join()
         try:
-            seen["row"] = handle[alive * 2]
+            seen["row"] = handle[alive[0] * 2]
         except TwinkleError as error:
             seen["row"] = str(error)
         twinkle.shutdown()

@@ -56,6 +56,9 @@ def results_of(
     except ray.exceptions.GetTimeoutError:
         done = set(ray.wait(list(references), num_returns=len(references), timeout=0)[0])
         late = [told(at)["worker"] for at, reference in enumerate(references) if reference not in done]
+        if not late:
+            # The last of them ended between one look and the next.
+            return results_of(references, Deadline(None), method, told, handed)
         shown = ", ".join(map(str, late[:8])) + (f", ... ({len(late)})" if len(late) > 8 else "")
         those = f"workers {shown} were" if len(late) > 1 else f"worker {shown} was"
         raise RemoteCallError(
