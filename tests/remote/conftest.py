@@ -46,6 +46,8 @@ def local_ray() -> Iterator[None]:
         include_dashboard=False,
         log_to_driver=False,
         logging_level=40,
+        # No worker is ended because of the memory that others use on this machine.
+        _system_config={"memory_monitor_refresh_ms": 0},
     )
     yield
     ray.shutdown()
