@@ -183,7 +183,7 @@ ODD: list[Callable[[], Any]] = [
     lambda: np.arange(8).reshape(2, 4),
     lambda: np.array([2**63], np.uint64),
     lambda: np.broadcast_to(np.int64(0), (2**20, 2**30)),
-    lambda: np.zeros((1,) * 32, int),
+    lambda: np.zeros((1,) * 40, int),
     lambda: iter(("dp", "tp")),
     lambda: repeat("dp"),
     lambda: (name for name in (1, 2)),
