@@ -7,6 +7,8 @@ from itertools import chain
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
+from twinkle.dataloader.epochs import set_epoch
+from twinkle.dataloader.reader import in_worker
 from twinkle.dataloader.repair import reason_of
 from twinkle.dataloader.seeds import Randomness
 
@@ -48,9 +50,9 @@ class Lane:
         self.ended = False
         self._randomness = Randomness(seed)
         self._failed: SourceDied | None = None
+        own = in_worker()
         with self._randomness, unworked():
-            if callable(getattr(source, "set_epoch", None)):
-                source.set_epoch(epoch)  # type: ignore[attr-defined]
+            set_epoch(source, epoch, own=own)
             self._rows = iter(source)
 
     def skip(self, count: int) -> None:
