@@ -76,14 +76,22 @@ class InShards(IterableDataset[int]):
         return len(self.sizes)
 
     def shard(self, *, num_shards: int, index: int) -> InShards:
-        each = len(self.sizes) // num_shards
-        first = self.first + sum(self.sizes[: index * each])
-        return type(self)(self.sizes[index * each : (index + 1) * each], first, self.read)
+        start, stop = (len(self.sizes) * end // num_shards for end in (index, index + 1))
+        return type(self)(self.sizes[start:stop], self.first + sum(self.sizes[:start]), self.read)
 
     def __iter__(self) -> Iterator[int]:
         for row in range(self.first, self.first + sum(self.sizes)):
             self.read.append(row)
             yield row
+
+
+class Forgetful(InShards):
+    """A source that gives every lane as many shards, and forgets the rest."""
+
+    def shard(self, *, num_shards: int, index: int) -> InShards:
+        each = len(self.sizes) // num_shards
+        first = self.first + sum(self.sizes[: index * each])
+        return type(self)(self.sizes[index * each : (index + 1) * each], first, self.read)
 
 
 class Sized(Stream):

@@ -6,6 +6,7 @@ import re
 from math import gcd
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from twinkle.dataloader.shards import all_dealt, shards_of
 from twinkle.errors import PlanError
 
 if TYPE_CHECKING:
@@ -55,10 +56,8 @@ def course_of(source: Any, batch_size: int, place: Place, group: int) -> Course:
                 data_world_size=place.shards,
             )
         return Course(1, batch_size, ranks, apart=True)
-    offered = getattr(source, "num_shards", None)
-    lanes = 1
-    if place.shard is not None and place.shards > 1 and callable(getattr(source, "shard", None)):
-        lanes = gcd(offered, batch_size // group) if isinstance(offered, int) and offered > 1 else 1
+    alone = place.shard is None or place.shards == 1
+    lanes = 1 if alone else gcd(shards_of(source), batch_size // group)
     return Course(lanes, batch_size // lanes)
 
 
@@ -69,5 +68,4 @@ def course_named(name: str, own: Course, source: Any) -> Course:
     if own.split or not (found or name == "stream"):
         return own
     lanes, each = (int(found[1]), int(found[2])) if found else (1, size)
-    offered = getattr(source, "num_shards", 1) if callable(getattr(source, "shard", None)) else 1
-    return Course(lanes, each) if lanes * each == size and lanes <= offered else own
+    return Course(lanes, each) if lanes * each == size and all_dealt(source, lanes) else own

@@ -38,7 +38,7 @@ def _shared(source: Any, seen: set[int]) -> Iterator[tuple[dict[str, Any], str, 
     fields: dict[str, Any] = getattr(source, "__dict__", {})
     for name, value in fields.items():
         if isinstance(value, Tensor):
-            if value.is_shared():
+            if value.is_shared():  # type: ignore[no-untyped-call]
                 yield fields, name, value
             continue
         for part in value if isinstance(value, (list, tuple)) else (value,):
