@@ -84,6 +84,16 @@ def chunks(rows: Iterable[Any], size: int) -> list[list[Any]]:
     return [listed[start : start + size] for start in range(0, len(listed), size)]
 
 
+def braided(lanes: Iterable[Iterable[Any]], each: int) -> list[Any]:
+    """The naive order of a stream in lanes: as many rows of each in turn, as long as there are any."""
+    left = [list(lane) for lane in lanes]
+    rows: list[Any] = []
+    while any(left):
+        rows += [row for lane in left for row in lane[:each]]
+        left = [lane[each:] for lane in left]
+    return rows
+
+
 def flat(lists: Iterable[Iterable[Any]]) -> list[Any]:
     """The rows of all batches."""
     return [row for rows in lists for row in rows]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.loading import Noisy, chunks, epoch_of, mesh_of, steps_of
+from tests.loading import Noisy, braided, chunks, epoch_of, mesh_of, steps_of
 from tests.sources import InShards
 from tests.support import LIMIT, ROOT, clean_environment, run
 from twinkle._core import permuted
@@ -111,21 +112,21 @@ def test_each_rank_opens_only_its_own_shards(seen: list[dict[str, Any]]) -> None
 
 
 def test_ranks_with_uneven_shards_end_together(seen: list[dict[str, Any]]) -> None:
-    full = [[0, 1, 7, 8, 13, 14, 18, 19], [2, 3, 9, 10, 15, 16, 20, 21]]
-    assert joined(seen, "uneven shards, keep") == [*full, [4, 5, 11, 12, 17, 22, 23]]
-    assert joined(seen, "uneven shards, drop") == full
-    assert joined(seen, "uneven shards, pad") == [*full, [4, 5, 11, 12, 17, 17, 22, 23], [6] * 4]
+    rows = braided([range(7), range(7, 13), range(13, 18), range(18, 24)], 2)
+    for tail in ("keep", "drop", "pad"):
+        assert joined(seen, f"uneven shards, {tail}") == chunks(rows, 8)
 
 
-def test_longer_shards_are_read_to_their_end(seen: list[dict[str, Any]]) -> None:
+def test_longer_shards_fill_the_batches_to_their_end(seen: list[dict[str, Any]]) -> None:
     # Shards of 5, 20, 0 and 20 rows, two of each in a batch: from the first batch on one rank has nothing of its own.
-    shards = [range(5), range(5, 25), range(25, 25), range(25, 45)]
-    steps = [[row for shard in shards for row in shard[first : first + 2]] for first in range(0, 20, 2)]
-    assert sorted(row for step in steps for row in step) == list(range(45))
+    rows = braided([range(5), range(5, 25), range(25, 25), range(25, 45)], 2)
+    steps = chunks(rows, 8)
     for epoch in range(2):
         assert joined(seen, "very uneven shards, keep", epoch) == steps
-        assert joined(seen, "very uneven shards, drop", epoch) == []
-    assert joined(seen, "very uneven shards, resumed") == steps[3:]
+        assert joined(seen, "very uneven shards, drop", epoch) == steps[:-1]
+    # Places count what a batch of all shards would have: the third of these begins behind 6 + 6 + 5 rows.
+    assert joined(seen, "very uneven shards, resumed at 24") == chunks(rows[17:], 8)
+    assert joined(seen, "very uneven shards, resumed at 33") == chunks(rows[22:], 8)
     padded = joined(seen, "very uneven shards, pad")
     assert [set(step) for step in padded] == [set(step) for step in steps]
     assert {len(part) for rank in seen for part in rank["very uneven shards, pad"]["epochs"][0]} <= {1, 2}
@@ -133,7 +134,25 @@ def test_longer_shards_are_read_to_their_end(seen: list[dict[str, Any]]) -> None
     ranks = [rank["very uneven shards of replicas"]["epochs"][0] for rank in seen]
     assert ranks[0] == ranks[1]
     assert ranks[2] == ranks[3]
-    assert [a + b for a, b in zip(ranks[0], ranks[2], strict=True)] == [[0, 1, 9, 10], [2, 3], [4, 5], [6, 7]]
+    assert [a + b for a, b in zip(ranks[0], ranks[2], strict=True)] == [[0, 1, 9, 10], [2, 3, 4, 5], [6, 7, 8]]
+
+
+def test_shards_that_the_lanes_do_not_divide_are_each_read_by_one_rank(seen: list[dict[str, Any]]) -> None:
+    # Nine shards in four lanes of 2, 2, 2 and 3, four rows of each in a batch.
+    sizes = [5, 3, 7, 7, 2, 9, 0, 4, 6]
+    ends = list(accumulate(sizes, initial=0))
+    lanes = [range(ends[first], ends[stop]) for first, stop in ((0, 2), (2, 4), (4, 6), (6, 9))]
+    for epoch in range(2):
+        assert joined(seen, "more shards than lanes", epoch) == chunks(braided(lanes, 4), 16)
+    assert joined(seen, "more shards than lanes, read") == chunks(braided(lanes, 4), 16)
+    assert [rank["more shards than lanes, read"]["read"] for rank in seen] == list(map(list, lanes))
+
+
+def test_the_replicas_of_torn_shards_follow_their_lead_to_the_end(seen: list[dict[str, Any]]) -> None:
+    # Rows 5 and 6 are all that one rank has for the second batch, which has rows 2, 5, 6 and 7 of both shards.
+    ranks = [rank["replicas of torn shards"]["epochs"][0] for rank in seen]
+    assert ranks[0] == ranks[1] == [[0, 1], [2, 2], [8, 8]]
+    assert ranks[2] == ranks[3] == [[3, 4], [7, 7], [10, 11]]
 
 
 def test_the_ranks_read_apart_as_one_process_reads_all(seen: list[dict[str, Any]]) -> None:
@@ -151,7 +170,15 @@ def test_what_one_rank_cannot_read_is_an_error_on_all(seen: list[dict[str, Any]]
         told = [rank[f"a lead cannot collate {kind}"] for rank in seen]
         assert [one["error"] for one in told[2:]] == ["KeyError", "PlanError"]
         assert "the lead of data rank 1 could not read its batch at position 8 of epoch 0" in told[3]["words"]
-    assert [rank["what cannot be pickled"]["batches"] for rank in seen] == [[2, 1], [2, 2], [2, 2], [2, 2]]
+    told = [rank["one rank cannot collate the end of a stream"] for rank in seen]
+    assert [one["error"] for one in told] == ["PlanError", "PlanError", "KeyError", "PlanError"]
+    # The ninth row is the second of the second batch as it would be of all shards.
+    assert "another rank could not read its part of the batch at position 9 of epoch 0" in told[0]["words"]
+    assert [one["batches"] for one in told] == [[[0, 1]], [[2, 3]], [[4, 6]], [[7, 5]]]
+    told = [rank["what cannot be pickled"] for rank in seen]
+    assert [one["batches"] for one in told] == [[2]] * 4
+    assert [one["error"] for one in told] == ["TypeError", "TypeError", "PlanError", "PlanError"]
+    assert "of the stream cannot leave their worker" in told[2]["words"]
     assert [rank["what cannot be shared"]["error"] for rank in seen] == ["TypeError"] * 3 + ["PlanError"]
 
 

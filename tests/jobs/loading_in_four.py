@@ -19,6 +19,7 @@ from twinkle import DeviceMesh
 from twinkle.dataloader import DataLoader
 from twinkle.errors import MeshError, TwinkleError
 
+SIZES = [5, 3, 7, 7, 2, 9, 0, 4, 6]
 WORKERS: dict[str, Any] = {"num_workers": 2, "collate_fn": list}
 
 
@@ -73,9 +74,25 @@ def what_is_seen(rank: int) -> dict[str, Any]:
             2, InShards([5, 20, 0, 20]), batch_size=8, device_mesh=dp, tail=tail
         )
     seen["very uneven shards of replicas"] = epochs(1, InShards([9, 2]), batch_size=4, device_mesh=tp, max_bad=1)
-    whole = DataLoader(InShards([5, 20, 0, 20]), batch_size=8, device_mesh=dp, collate_fn=list)
-    whole.load_state_dict(seen["very uneven shards, keep"]["state"] | {"epoch": 0, "next_row": 24})
-    seen["very uneven shards, resumed"] = {"epochs": [list(whole)]}
+    # Behind the third and the fifth batch: the second of these ends inside what a batch would be of all shards.
+    saved = seen["very uneven shards, keep"]["state"]
+    for row in (24, 33):
+        whole = DataLoader(InShards([5, 20, 0, 20]), batch_size=8, device_mesh=dp, collate_fn=list)
+        whole.load_state_dict({**saved, "epoch": 0, "next_row": row})
+        seen[f"very uneven shards, resumed at {row}"] = {"epochs": [list(whole)]}
+    # Other numbers of workers on every rank: they read ahead otherwise.
+    seen["more shards than lanes"] = epochs(2, InShards(SIZES), batch_size=16, device_mesh=dp, num_workers=rank)
+    source = InShards(SIZES)
+    seen["more shards than lanes, read"] = {
+        **epochs(1, source, batch_size=16, device_mesh=dp, num_workers=0),
+        "read": source.read,
+    }
+    seen["one rank cannot collate the end of a stream"] = refusal(
+        InShards([1, 2, 3, 9]), batch_size=8, device_mesh=dp, collate_fn=failing_on(rank == 2)
+    )
+    seen["replicas of torn shards"] = epochs(
+        1, Torn([3, 9], rank), batch_size=4, device_mesh=tp, max_bad=2, num_workers=rank
+    )
     seen["one rank cannot collate a stream"] = refusal(
         Stream(22), batch_size=8, device_mesh=dp, collate_fn=failing_on(rank == 2), num_workers=rank % 2
     )
@@ -105,6 +122,22 @@ def failing_on(here: bool) -> Any:
         return rows
 
     return collate
+
+
+class Torn(InShards):
+    """Shards of which rows 5 and 6 cannot be read, nor row 9 by a lead."""
+
+    def __init__(self, sizes: list[int], rank: int, first: int = 0) -> None:
+        super().__init__(sizes, first)
+        self.rank = rank
+
+    def shard(self, *, num_shards: int, index: int) -> InShards:
+        part = InShards(self.sizes, self.first).shard(num_shards=num_shards, index=index)
+        return Torn(part.sizes, self.rank, part.first)
+
+    def __iter__(self) -> Any:
+        bad = {5, 6} if self.rank % 2 else {5, 6, 9}
+        return (None if row in bad else row for row in super().__iter__())
 
 
 class Unpickled(InShards):

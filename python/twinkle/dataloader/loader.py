@@ -83,8 +83,8 @@ class DataLoader:
       like.
     - An iterable data set is read by every rank, and by every worker of it, from its beginning, by position; where it
       offers shards (`num_shards` and `shard(num_shards=, index=)`) and a process group connects the ranks, each rank
-      opens only its own. A batch has as many rows of every shard; when some have ended, batches get shorter, and each
-      of these is a tail. A rank that has no rows of its own then gets some of the others.
+      opens only its own. A batch has as many rows of each of the lanes that the shards are dealt to; when some have
+      ended, the rows of the others fill the batches, and go round among the ranks.
 
     On a Ray driver, and in a component of one worker, batches are whole global ones. After `initialize('local')` they
     are handles (`twinkle.Sharded`) that all ranks make together, so that the script of a driver means the same: each
@@ -166,8 +166,7 @@ class DataLoader:
         if self._is_stream:
             assert self.batch_size is not None
             self._course = course_of(self.dataset, self.batch_size, self._place, self.group)
-            whole_source = not self._course.split and self._course.lanes == 1
-            known = whole_source and declared_length(self.dataset) is not None
+            known = not self._course.in_parts and declared_length(self.dataset) is not None
             self._rows = rows_in(self.dataset) if known else None
             return StreamReader(
                 self.dataset,
@@ -235,7 +234,7 @@ class DataLoader:
                     f"the data set was split over {self._course.split} data ranks, which can end together only when "
                     "torch.distributed is initialised"
                 )
-            course = self._course._replace(apart=bool(self._course.split) or (self._course.lanes > 1 and connected))
+            course = self._course._replace(apart=self._course.in_parts and connected)
             return StreamRun(self._setting, self._reader, epoch, start, course=course, rows=self._rows)
         declared = getattr(self.batch_sampler, "batch_size", None)
         grid = grid_of(self._reader.order, epoch, self.batch_size, declared, self._setting.cut)
@@ -326,8 +325,11 @@ class DataLoader:
             start = self._run.start
         if self._is_stream:
             if self._rows is None:
-                shards = self._course.lanes > 1 or self._course.split
-                why = "how long each of its shards is shows when it is read" if shards else "its source has none"
+                why = (
+                    "how long each of its shards is shows when it is read"
+                    if self._course.in_parts
+                    else "its source has none"
+                )
                 raise TypeError(f"a loader of a {type(self.dataset).__name__} has no len(): {why}")
             assert self.batch_size is not None
             return EvenGrid(self._rows, self.batch_size).count(start, self._setting.cut)
@@ -377,7 +379,6 @@ class DataLoader:
         own = self._identity(cursor.epoch)
         states.same(identity, own if course is None else own._replace(order=course.name))
         if course is not None:
-            self._check_course(course, cursor.next_row)
             self._course = course
         self._move(cursor)
         self._mended = {(row.epoch, row.replaced.position): row for row in mended}
@@ -438,7 +439,7 @@ class DataLoader:
         return self._run_from(self._cursor.epoch, 0).end  # type: ignore[union-attr]
 
     def _check_course(self, course: Any, next_row: int) -> None:
-        if (course.lanes > 1 or course.split) and next_row % self.batch_size:  # type: ignore[operator]
+        if course.in_parts and next_row % self.batch_size:  # type: ignore[operator]
             raise PlanError(
                 f"row {next_row} is inside a batch of {self.batch_size} rows, and this stream is read from several "
                 "shards at once: "

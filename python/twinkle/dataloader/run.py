@@ -5,13 +5,13 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import accumulate, count, pairwise
+from contextlib import contextmanager
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twinkle.dataloader.seeds import hashed_after
 from twinkle.dataloader.tickets import Delivery, Ticket
 from twinkle.errors import PlanError
-from twinkle.plan import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from twinkle.dataloader.place import Peers, Place
     from twinkle.dataloader.reader import RowReader
     from twinkle.dataloader.streams import StreamReader
+    from twinkle.plan import Layout
 
 __all__ = ["Arrival", "RowRun", "Setting", "StreamRun", "Tickets"]
 
 #: Makes the batch of a ticket, with attempts as the lead of the shard made it.
 Read = Callable[[Ticket, Sequence[int] | None], Delivery]
 
-#: What a rank has of a batch of a stream.
-_FULL, _SHORT, _FAILED = range(3)
+#: What a rank has of a batch of a stream: all of its part; that, but no batch can be made of it; less; an error.
+_FULL, _UNMADE, _SHORT, _FAILED = range(4)
 
 
 class Setting(NamedTuple):
@@ -207,132 +208,186 @@ class StreamRun(_Run):
         super().__init__(setting, reader, epoch, start)
         self.course, self.rows = course, rows
         self._waiting: deque[Ticket] = deque()
+        #: Rows of a stream in parts that wait for a batch to be full, on every rank all of them, each with its place.
+        self._held: list[tuple[int, Any]] = []
+        #: How many rows of the first batch that is read in parts lie before the start.
+        self._before = start % reader.batch_size if course.in_parts else 0
+        self._raw, self._since = self._before > 0, start
+        #: Deliveries that came while rows of an earlier batch were asked for; and such rows.
+        self._ahead: deque[Delivery] = deque()
+        self._earlier: dict[int, Any] = {}
+        self._width = max(setting.cut.whole(reader.batch_size).sizes.tolist()) // setting.cut.group
 
     def tickets(self) -> Iterator[Ticket]:
         """Batches without end; those past the end of the stream come back empty."""
-        for first in count(self.start, self.reader.batch_size):
-            ticket = Ticket(self.epoch, first, self.seed(first), course=self.course)
+        for first in count(self.start - self._before, self.reader.batch_size):
+            ticket = Ticket(self.epoch, first, self.seed(first), course=self.course, raw=self._raw, since=self._since)
             self._waiting.append(ticket)
             yield ticket
 
     def arrivals(self, deliveries: Iterator[Delivery]) -> Iterator[Arrival]:
         """The batches, as all replicas have them; all ranks end together.
 
-        Where the source is read in several parts, a batch that is not full does not end it: the longer ones go on.
+        Where the source is read in several parts, one that is not full does not end it: the longer ones go on.
         """
-        setting, size = self.setting, self.reader.batch_size
-        whole = setting.cut.whole(size)
-        width = max(whole.sizes.tolist()) // setting.cut.group
+        size, peers, parts = self.reader.batch_size, self.setting.peers, self.course.in_parts
+        whole = self.setting.cut.whole(size)
+        # Of parts it shows first whether this batch is one; only then there is something to follow.
+        follow = parts and peers.replicas > 1 and self.setting.max_bad > 0
         while True:
-            try:
-                delivery = self.taken(deliveries, lambda: width)
+            with self._told_of_failure():
+                delivery = self._next(deliveries)
                 if delivery is None:
                     break
                 ticket = self._waiting.popleft()
-                agreed = self.agreed(ticket, delivery, width)
-            except Exception:
-                # Whatever it is goes on from here; the other ranks wait to hear how this batch is.
-                self._worst(_FAILED)
-                raise
-            worst = self._worst(_FULL if agreed.full else _SHORT)
-            if worst == _FAILED:
-                raise self._failed_elsewhere(ticket)
+                self._since = ticket.first
+                if not parts:
+                    delivery = self.agreed(ticket, delivery, self._width)
+                elif delivery.failure is not None and not delivery.found:
+                    raise delivery.failure.error()
+            full = delivery.full and delivery.part is None
+            unmade = delivery.failure is not None and not follow
+            worst = self._worst(ticket, _UNMADE if unmade else _FULL if full else _SHORT)
             if worst == _FULL:
+                if follow:
+                    delivery = self._made(ticket, iter([delivery]), self.read)
+                elif parts:
+                    delivery = self.agreed(ticket, delivery, self._width)
                 self._counted(ticket.first + size, ended=False)
-                yield Arrival(ticket, agreed, whole, ticket.first + size, last=False)
-                continue
-            layout, agreed = self._short(ticket, agreed, width)
-            # In several parts a cursor counts places, of which a batch that is not full leaves some empty.
-            parts = self.course.split or self.course.lanes > 1
-            last = agreed.ended or not parts
-            self._counted(ticket.first + agreed.found, ended=True)
-            if layout is not None and agreed.batch is not None:
-                yield Arrival(ticket, agreed, layout, ticket.first + (size if parts else agreed.found), last=last)
+                yield Arrival(ticket, delivery, whole, ticket.first + size, last=False)
+            elif worst == _UNMADE:
+                raise self._failed_elsewhere(ticket) if delivery.failure is None else delivery.failure.error()
+            elif parts:
+                ended = self._hold(ticket, delivery, deliveries)
+                yield from self._joined(ticket, ended=ended)
+                if ended:
+                    return
             else:
-                self.dropped += agreed.found
-            if last:
+                yield from self._last(ticket, delivery)
                 return
         raise self.cut_off(self._waiting[0])
 
+    def _next(self, deliveries: Iterator[Delivery]) -> Delivery | None:
+        if self._ahead:
+            return self._ahead.popleft()
+        return next(deliveries, None) if self.course.in_parts else self.taken(deliveries, lambda: self._width)
+
+    def _made(self, ticket: Ticket, deliveries: Iterator[Delivery], read: Read) -> Delivery:
+        """The batch that is delivered, as all replicas have it and when no rank has failed with it."""
+        with self._told_of_failure():
+            delivery = self.taken(deliveries, lambda: self._width)
+            if delivery is None:
+                raise self.cut_off(ticket)
+            agreed = self.agreed(ticket, delivery, self._width, read)
+        self._worst(ticket, _FULL)
+        return agreed
+
+    def _last(self, ticket: Ticket, delivery: Delivery) -> Iterator[Arrival]:
+        """The short batch at the end of a stream that every rank reads whole."""
+        found, peers = delivery.found, self.setting.peers
+        self._check_alike(peers.of_each_shard(found) if peers.connected else [[found]], apart=False)
+        self._counted(ticket.first + found, ended=True)
+        layout = self.setting.cut.short(found)
+        if layout is not None:
+            yield Arrival(ticket, delivery, layout, ticket.first + found, last=True)
+        else:
+            self.dropped += found
+
+    def _rows(self, ticket: Ticket, delivery: Delivery, deliveries: Iterator[Delivery]) -> Any:
+        """The rows that this rank has for a batch, as a list or pickled by a worker.
+
+        Where it made the batch already, since it had its part of it whole, they come with what is delivered next by who
+        made it: from now on it is asked for rows.
+        """
+        self._raw = True
+        if delivery.part is not None:
+            return delivery.part
+        while ticket.first not in self._earlier:
+            ahead = next(deliveries, None)
+            if ahead is None:
+                raise self.cut_off(ticket)
+            if ahead.failure is not None and not ahead.earlier:
+                raise ahead.failure.error()
+            self._ahead.append(ahead)
+            self._earlier.update(ahead.earlier)
+        return self._earlier.pop(ticket.first)
+
+    def _hold(self, ticket: Ticket, delivery: Delivery, deliveries: Iterator[Delivery]) -> bool:
+        """Takes the rows that all ranks have for a batch that not all have full; whether they are the last."""
+        found, ended, taken = delivery.found, delivery.ended, delivery.taken
+        if not self.course.apart:
+            values = _values(self._rows(ticket, delivery, deliveries))
+        else:
+            peers = self.setting.peers
+            part: Any
+            try:
+                part = self._rows(ticket, delivery, deliveries)
+                part = part if isinstance(part, bytes) else pickle.dumps(part)
+            except Exception as error:  # the others wait for this part
+                part = error
+            rows = part if peers.is_lead and isinstance(part, bytes) else None
+            told = peers.of_each_shard((rows, isinstance(part, Exception), found, ended, taken))
+            if isinstance(part, Exception):
+                raise part
+            said = [one for replicas in told for one in replicas]
+            if any(failed for _, failed, *_ in said):
+                raise self._failed_elsewhere(ticket)
+            self._check_alike([[one[2] for one in replicas] for replicas in told], apart=True)
+            leads = [replicas[0] for replicas in told]
+            values = [value for rows, *_ in leads for value in pickle.loads(rows)]
+            ended = all(one[3] for one in said)
+            taken = sum(one[4][0] for one in leads), max(one[4][1] for one in leads)
+        if ticket.first == self.start - self._before:
+            values = values[self._before :]
+            self._held = list(enumerate(values, self.start))
+        else:
+            self._held += enumerate(values, ticket.first)
+        return ended
+
+    def _joined(self, ticket: Ticket, *, ended: bool) -> Iterator[Arrival]:
+        """The batches of the rows that are held, whole ones first; a short one only at the end."""
+        size, after = self.reader.batch_size, ticket.first + self.reader.batch_size
+        while len(self._held) >= size or (self._held and ended):
+            rows, self._held = self._held[:size], self._held[size:]
+            stop = self._held[0][0] if self._held else after
+            cut = self.setting.cut
+            layout = cut.whole(size) if len(rows) == size else cut.short(len(rows))
+            if layout is None:
+                self.dropped += len(rows)
+                return
+            own = rows
+            if (shard := self.setting.place.shard) is not None:
+                own = [rows[place] for place in (*layout.rows(shard).tolist(), *layout.pads(shard).tolist())]
+            first = rows[0][0]
+            about = Ticket(self.epoch, first, self.seed(first), course=self.course)
+
+            def made(ticket: Ticket, attempts: Sequence[int] | None = None, own: Any = own) -> Delivery:
+                return self.reader.made(ticket, own, attempts)
+
+            batch = self._made(about, map(made, [about]), made)
+            yield Arrival(about, batch, layout, stop, last=ended and not self._held)
+
+    @contextmanager
+    def _told_of_failure(self) -> Iterator[None]:
+        """Tells the other ranks, which wait to hear how this batch is, of whatever is raised and goes on from here."""
+        try:
+            yield
+        except Exception:
+            peers = self.setting.peers
+            if peers.connected:
+                peers.worst(_FAILED)
+            raise
+
+    def _worst(self, ticket: Ticket, state: int) -> int:
+        """The worst state that any rank is in with a batch; PlanError where it failed on another."""
+        peers = self.setting.peers
+        worst = peers.worst(state) if peers.connected else state
+        if worst == _FAILED:
+            raise self._failed_elsewhere(ticket)
+        return worst
+
     def _failed_elsewhere(self, ticket: Ticket) -> PlanError:
         return self._about(ticket, "another rank could not read its part of the {}; its own error says why")
-
-    def _worst(self, state: int) -> int:
-        """The worst state that any rank is in with a batch."""
-        peers = self.setting.peers
-        return peers.worst(state) if peers.connected else state
-
-    def _short(self, ticket: Ticket, delivery: Delivery, width: int) -> tuple[Layout | None, Delivery]:
-        """The layout of a batch that is not full on all ranks, None where it is dropped, and what it is here."""
-        setting, found, peers = self.setting, delivery.found, self.setting.peers
-        if not self.course.apart:
-            told = peers.of_each_shard(found) if peers.connected else [[found]]
-            self._check_alike(told, apart=False)
-            return setting.cut.short(found), delivery
-        said = peers.of_each_shard((found, delivery.ended))
-        self._check_alike([[number for number, _ in numbers] for numbers in said], apart=True)
-        real = [numbers[0][0] for numbers in said]
-        known = Delivery(None, found=sum(real), full=False, ended=all(one for numbers in said for _, one in numbers))
-        layout = self._cut_of(real)
-        if layout is None:
-            return None, known
-        if min(real) >= setting.cut.group:
-            if delivery.part is None:
-                # This rank has all of its part.
-                return layout, delivery._replace(found=known.found, full=False, ended=known.ended)
-            values = _values(delivery.part)
-            values += values[-setting.cut.group :] * (
-                (int(layout.sizes[shard_of(setting)]) - found) // setting.cut.group
-            )
-        else:
-            values = self._dealt(ticket, delivery, layout)
-        own = list(enumerate(values, ticket.first + sum(real[: shard_of(setting)])))
-
-        def made(ticket: Ticket, attempts: Sequence[int] | None) -> Delivery:
-            batch = self.reader.made(ticket, own, attempts)
-            return batch._replace(found=known.found, full=False, ended=known.ended)
-
-        return layout, self.agreed(ticket, made(ticket, None), width, made)
-
-    def _cut_of(self, real: list[int]) -> Layout | None:
-        """The layout of a batch of which the ranks have so many rows each, None where it is dropped.
-
-        Each keeps its own rows where all have some; else the rows of all are dealt out.
-        """
-        cut, total = self.setting.cut, sum(real)
-        if cut.tail == "drop" or not total or (cut.tail == "keep" and total < cut.least):
-            return None
-        return self._uneven(real) if min(real) >= cut.group else cut.short(total)
-
-    def _dealt(self, ticket: Ticket, delivery: Delivery, layout: Layout) -> list[Any]:
-        """This rank's share of the rows of all ranks."""
-        part: Any = delivery.part
-        try:
-            part = self.reader.part(ticket) if part is None else part
-            part = part if isinstance(part, bytes) else pickle.dumps(part)
-        except Exception as error:  # the others wait for this part
-            part = error
-        told = part if self.setting.peers.is_lead and isinstance(part, bytes) else None
-        said = self.setting.peers.of_each_shard((told, isinstance(part, Exception)))
-        if isinstance(part, Exception):
-            raise part
-        if any(failed for numbers in said for _, failed in numbers):
-            raise self._failed_elsewhere(ticket)
-        values = [value for (rows, _), *_ in said for value in pickle.loads(rows)]
-        shard = shard_of(self.setting)
-        return [values[place] for place in (*layout.rows(shard).tolist(), *layout.pads(shard).tolist())]
-
-    def _uneven(self, real: list[int]) -> Layout:
-        """The layout of what the ranks still had: each shard its own rows, in the order of the shards."""
-        cut = self.setting.cut
-        rows = [range(start, stop) for start, stop in pairwise(accumulate(real, initial=0))]
-        if cut.tail != "pad":
-            return Layout.explicit(rows)
-        sizes = cut.whole(self.reader.batch_size).sizes.tolist()
-        pads = [
-            list(own[-cut.group :]) * ((size - len(own)) // cut.group) for own, size in zip(rows, sizes, strict=True)
-        ]
-        return Layout.explicit(rows, pads)
 
     def _check_alike(self, told: list[list[int]], *, apart: bool) -> None:
         """PlanError where replicas, or ranks that read the same source, found other numbers of rows."""
@@ -346,19 +401,13 @@ class StreamRun(_Run):
 
     def _counted(self, seen: int, *, ended: bool) -> None:
         """PlanError where the source has other rows than its length says."""
-        if self.rows is not None and not self.course.apart and (seen > self.rows or (ended and seen < self.rows)):
+        if self.rows is not None and (seen > self.rows or (ended and seen < self.rows)):
             found = f"ended after {seen}" if ended else f"gave {seen} or more"
             raise PlanError(
                 f"the length of the stream is {self.rows} rows, but in epoch {self.epoch} it {found}",
                 rows=self.rows,
                 found=seen,
             )
-
-
-def shard_of(setting: Setting) -> int:
-    """This process's shard; ranks that read apart have one each."""
-    assert setting.place.shard is not None
-    return setting.place.shard
 
 
 def _values(part: list[Any] | bytes) -> list[Any]:

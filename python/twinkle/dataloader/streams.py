@@ -29,6 +29,15 @@ class _Piece(NamedTuple):
     own: slice
 
 
+class _Found(NamedTuple):
+    # The rows of every piece; whether they are all that were asked for, and the last; and how much was read so far:
+    # how many rows, and how many batches have any.
+    parts: list[list[Any]]
+    full: bool
+    ended: bool
+    taken: tuple[int, int]
+
+
 class StreamReader:
     """An iterable data set that is asked by ticket; it reads on, or begins again where a ticket lies behind it."""
 
@@ -48,12 +57,14 @@ class StreamReader:
         self._lanes: list[Lane] | None = None
         self._at = (-1, -1)
         self._randomness: Randomness | None = None
+        #: Of a stream in parts: the rows of batches that are made but may yet be asked for, by the place of the first.
+        self._kept: dict[int, Any] = {}
         layout = cut.whole(self.batch_size)
         rows = range(batch_size) if self.shard is None else layout.rows(self.shard).tolist()
         self._span = (rows[0], rows[-1] + 1)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_lanes": None, "_at": (-1, -1), "_randomness": None}
+        return {**self.__dict__, "_lanes": None, "_at": (-1, -1), "_randomness": None, "_kept": {}}
 
     def __getitems__(self, ticket: Ticket) -> Delivery:
         """What torch's fetcher calls."""
@@ -73,34 +84,45 @@ class StreamReader:
 
     def read(self, ticket: Ticket, attempts: Sequence[int] | None = None) -> Delivery:
         """Reads a batch; with `attempts`, takes rows as the lead of the shard did and not otherwise."""
+        delivery = self._read(ticket, attempts)
+        for first in [first for first in self._kept if first < ticket.since]:
+            del self._kept[first]
+        if ticket.raw and self._kept:
+            delivery = delivery._replace(earlier=list(self._kept.items()))
+            self._kept.clear()
+        if not in_worker():
+            return delivery
         try:
-            rows, found, full, ended = self._rows(ticket)
+            return delivery._replace(
+                part=None if delivery.part is None else pickle.dumps(delivery.part),
+                earlier=[(first, pickle.dumps(values)) for first, values in delivery.earlier],
+            )
+        except Exception as error:
+            words = f"rows behind row {ticket.first} of the stream cannot leave their worker: {reason_of(error)}"
+            return Delivery(None, failure=Failure(words, error, row=ticket.first, epoch=ticket.epoch))
+
+    def _read(self, ticket: Ticket, attempts: Sequence[int] | None) -> Delivery:
+        group = self.limits.group
+        try:
+            found = self._find(ticket)
         except SourceDied as died:
             words = (
                 f"the source died at row {died.row} ({reason_of(died.error)}), and what a generator would have given "
-                "after "
-                "it is lost; catch the error in the generator, or give an iterator that can go on"
+                "after it is lost; catch the error in the generator, or give an iterator that can go on"
             )
             return Delivery(None, failure=Failure(words, died.error, row=died.row, epoch=ticket.epoch))
-        if found % self.limits.group:
-            words = f"the stream ended inside a group: {found} rows are no multiple of {self.limits.group}"
-            return Delivery(None, failure=Failure(words, rows=found, group=self.limits.group))
-        if not full and self.course.apart:
-            part: list[Any] | bytes = [value for _, value in rows]
-            if in_worker():
-                try:
-                    part = pickle.dumps(part)
-                except Exception as error:
-                    words = (
-                        f"rows behind row {ticket.first} of the stream cannot leave their worker: {reason_of(error)}"
-                    )
-                    return Delivery(None, failure=Failure(words, error, row=ticket.first, epoch=ticket.epoch))
-            return Delivery(None, found=found, full=False, ended=ended, part=part)
-        return self.made(ticket, rows, attempts)._replace(found=found, full=full, ended=ended)
-
-    def part(self, ticket: Ticket) -> list[Any]:
-        """The rows of this rank's part of a batch, read once more."""
-        return [value for _, value in self._rows(ticket)[0]]
+        torn = next((len(part) for part in found.parts if len(part) % group), None)
+        if torn is not None:
+            words = f"the stream ended inside a group: {torn} rows are no multiple of {group}"
+            return Delivery(None, failure=Failure(words, rows=torn, group=group))
+        values = [value for part in found.parts for value in part]
+        told = Delivery(None, found=len(values), full=found.full, ended=found.ended, taken=found.taken)
+        if self.course.in_parts:
+            if ticket.raw or not found.full:
+                return told._replace(part=values)
+            self._kept[ticket.first] = values
+        made = self.made(ticket, self._share(ticket, values, full=found.full), attempts)
+        return told._replace(batch=made.batch, attempts=made.attempts, replaced=made.replaced, failure=made.failure)
 
     def made(self, ticket: Ticket, rows: list[tuple[int, Any]], attempts: Sequence[int] | None = None) -> Delivery:
         """The batch of these rows, each with its position; without rows there is none."""
@@ -111,51 +133,45 @@ class StreamReader:
             return Delivery(None, failure=failure)
         return self._collated(ticket, *mended)
 
-    def _rows(self, ticket: Ticket) -> tuple[list[tuple[int, Any]], int, bool, bool]:
-        """The rows of this shard, each with its position; how many were found, and whether that is all, and the last.
-
-        Where only the own part is read, of a batch that is not full that part is all there is to say.
-        """
+    def _find(self, ticket: Ticket) -> _Found:
+        """What the next batch has of every piece."""
         if ticket.course != self.course:
             self.course, self._lanes = ticket.course or Course(1, self.batch_size), None
         pieces = self.pieces
         self._reach(ticket, pieces)
         assert self._lanes is not None
-        parts = [lane.take(piece.each) for lane, piece in zip(self._lanes, pieces, strict=True)]
+        both = list(zip(self._lanes, pieces, strict=True))
+        parts = [lane.take(piece.each) for lane, piece in both]
         self._at = (ticket.epoch, ticket.first + self.batch_size)
         full = all(len(part) == piece.each for part, piece in zip(parts, pieces, strict=True))
-        ended = all(lane.ended for lane in self._lanes)
-        starts = [piece.lane * piece.each for piece in pieces]
-        if self.course.split:
-            starts = [self._span[0]]
-        numbered = [
-            list(enumerate(part, ticket.first + start))[piece.own]
-            for part, start, piece in zip(parts, starts, pieces, strict=True)
-        ]
-        rows = [row for part in numbered for row in part]
+        # A lane that several ranks read counts where it begins.
+        rows = sum(lane.taken for lane, piece in both if not piece.own.start)
+        batches = max(-(-lane.taken // piece.each) for lane, piece in both)
+        own = [part[piece.own] for part, piece in zip(parts, pieces, strict=True)]
+        return _Found(own, full, all(lane.ended for lane in self._lanes), (rows, batches))
+
+    def _share(self, ticket: Ticket, values: list[Any], *, full: bool) -> list[tuple[int, Any]]:
+        """What of the rows that were found is this shard's, each with its position."""
         if self.course.apart:
-            return rows, len(rows), full, ended
-        if self.course.lanes > 1:
-            # Short lanes leave gaps; the rows move together.
-            rows = [(ticket.first + place, value) for place, (_, value) in enumerate(rows)]
-        found = len(rows)
-        layout = self.cut.whole(found) if full else self.cut.short(found) if found % self.limits.group == 0 else None
+            return list(enumerate(values, ticket.first + self._span[0]))
+        rows = list(enumerate(values, ticket.first))
+        layout = self.cut.whole(len(rows)) if full else self.cut.short(len(rows))
         if layout is None:
-            return [], found, full, ended
+            return []
         if self.shard is None:
-            return rows, found, full, ended
-        own = [*layout.rows(self.shard).tolist(), *layout.pads(self.shard).tolist()]
-        return [rows[place] for place in own], found, full, ended
+            return rows
+        return [rows[place] for place in (*layout.rows(self.shard).tolist(), *layout.pads(self.shard).tolist())]
 
     def _reach(self, ticket: Ticket, pieces: list[_Piece]) -> None:
         """Opens the lanes, or skips in them, so that the next row is the ticket's first."""
         if self._lanes is None or self._at[0] != ticket.epoch or self._at[1] > ticket.first:
             seeds = [hashed(self.limits.seed, ticket.epoch, piece.lane) for piece in pieces]
             sources = [self._source(piece.lane) for piece in pieces]
+            self._kept = {}
             self._lanes = [Lane(*opened, ticket.epoch) for opened in zip(sources, seeds, strict=True)]
+        # Of several pieces a ticket asks for whole batches.
+        whole, rest = divmod(ticket.first, self.batch_size)
         for lane, piece in zip(self._lanes, pieces, strict=True):
-            whole, rest = divmod(ticket.first, self.batch_size)
-            # A start inside a batch is refused where it would lie inside several lanes.
             lane.skip(whole * piece.each + rest - lane.taken)
 
     def _source(self, lane: int) -> Any:

@@ -30,6 +30,10 @@ class Ticket(NamedTuple):
     rows: Sequence[Any] = ()
     pads: Sequence[int] = ()
     course: Course | None = None
+    #: Whether the rows themselves are wanted of a stream that is read in parts, and no batch of them.
+    raw: bool = False
+    #: Of such a stream: the oldest batch whose rows may still be asked for.
+    since: int = 0
 
     @property
     def positions(self) -> list[int]:
@@ -72,9 +76,13 @@ class Delivery(NamedTuple):
     #: Of a stream: whether they are all that were asked for, and whether nothing is left behind them.
     full: bool = True
     ended: bool = False
-    #: Of a stream of which each rank reads its own part: the rows it found of a batch that is not full, as a list, or
-    #: pickled by a worker. They are collated when it is known what the other ranks found.
-    part: list[Any] | bytes | None = None
+    #: Of a stream: how many rows were read of it so far, and of how many batches.
+    taken: tuple[int, int] = (0, 0)
+    #: Of a stream that is read in parts: the rows that were found of a batch that is not full, as a list, or pickled by
+    #: a worker. They are collated when it is known what the others found.
+    part: Any = None
+    #: Of such a stream, with the first rows asked for: those of the batches that were made already, by their places.
+    earlier: Sequence[tuple[int, Any]] = ()
 
 
 def as_is(delivery: Delivery) -> Delivery:
