@@ -148,6 +148,11 @@ def test_shards_that_the_lanes_do_not_divide_are_each_read_by_one_rank(seen: lis
     assert [rank["more shards than lanes, read"]["read"] for rank in seen] == list(map(list, lanes))
 
 
+def test_a_cursor_behind_the_end_is_refused_on_all_ranks(seen: list[dict[str, Any]]) -> None:
+    words = "the cursor is at row 800 of epoch 0, but there the stream ends after 43 rows"
+    assert [rank["a cursor behind the end"] for rank in seen] == [words] * 4
+
+
 def test_the_replicas_of_torn_shards_follow_their_lead_to_the_end(seen: list[dict[str, Any]]) -> None:
     # Rows 5 and 6 are all that one rank has for the second batch, which has rows 2, 5, 6 and 7 of both shards.
     ranks = [rank["replicas of torn shards"]["epochs"][0] for rank in seen]

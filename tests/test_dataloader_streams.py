@@ -49,7 +49,35 @@ def test_a_stream_is_cut_as_rows_are(rows: int, batch: int, tail: str, skip: int
         **options,
     )
     state = {**loader_of(mesh, 0, Stream(rows), **options).state_dict(), "next_row": skip}
-    assert steps_of(mesh, Stream(rows), state, **options) == (same if rows > skip else [])
+    if skip <= rows:
+        assert steps_of(mesh, Stream(rows), state, **options) == same
+    else:
+        with pytest.raises(PlanError, match=f"at row {skip} of epoch 0, but there the stream ends after {rows} rows"):
+            steps_of(mesh, Stream(rows), state, **options)
+
+
+def test_a_cursor_behind_the_end_of_a_stream_is_refused() -> None:
+    loader = DataLoader(Stream(10), batch_size=4, collate_fn=list)
+    loader.resume_from_checkpoint(10)
+    assert list(loader) == []
+    assert list(loader) == chunks(range(10), 4)
+    loader.resume_from_checkpoint(25)
+    for _ in range(2):
+        with pytest.raises(PlanError, match="at row 25 of epoch 0, but there the stream ends after 10 rows") as refusal:
+            list(loader)
+        assert refusal.value.next_row == 25
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_cursor_behind_the_end_of_all_shards_is_refused(workers: int) -> None:
+    # Two rows of each in a batch of four: 0 1 3 4, 2 5 6, 7 8, 9 10.
+    options: dict[str, Any] = {"batch_size": 4, "num_workers": workers}
+    state = loader_of(mesh_of(dp=2), 0, InShards([3, 8]), **options).state_dict()
+    for row, rows in ((12, [9, 10]), (14, []), (16, [])):
+        assert flat(steps_of(mesh_of(dp=2), InShards([3, 8]), {**state, "next_row": row}, **options)) == rows
+    for row in (15, 20):
+        with pytest.raises(PlanError, match=f"at row {row} of epoch 0, but there the stream ends after 11 rows"):
+            steps_of(mesh_of(dp=2), InShards([3, 8]), {**state, "next_row": row}, **options)
 
 
 @pytest.mark.parametrize("source", [Stream, ByWorker, Drawing, SeededByWorker])

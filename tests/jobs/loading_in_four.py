@@ -33,6 +33,17 @@ def epochs(count: int, dataset: Any, **options: Any) -> Any:
     return {"epochs": seen, "said": said, "state": loader.state_dict()}
 
 
+def refusal_of_state(dataset: Any, state: Any, row: int, **options: Any) -> str:
+    """The words that refuse a cursor when the stream is read."""
+    loader = DataLoader(dataset, **{**WORKERS, **options})
+    loader.load_state_dict({**state, "epoch": 0, "next_row": row})
+    try:
+        list(loader)
+    except TwinkleError as error:
+        return str(error)
+    return ""
+
+
 def refusal(dataset: Any, **options: Any) -> Any:
     """The class and words of the refusal that ends an epoch, after the batches before it."""
     seen: list[Any] = []
@@ -87,6 +98,8 @@ def what_is_seen(rank: int) -> dict[str, Any]:
         **epochs(1, source, batch_size=16, device_mesh=dp, num_workers=0),
         "read": source.read,
     }
+    behind = refusal_of_state(InShards(SIZES), saved, 800, batch_size=8, device_mesh=dp)
+    seen["a cursor behind the end"] = behind
     seen["one rank cannot collate the end of a stream"] = refusal(
         InShards([1, 2, 3, 9]), batch_size=8, device_mesh=dp, collate_fn=failing_on(rank == 2)
     )

@@ -286,6 +286,7 @@ class StreamRun(_Run):
         """The short batch at the end of a stream that every rank reads whole."""
         found, peers = delivery.found, self.setting.peers
         self._check_alike(peers.of_each_shard(found) if peers.connected else [[found]], apart=False)
+        self._check_reached(delivery.taken[0], beyond=delivery.taken[0] < self.start)
         self._counted(ticket.first + found, ended=True)
         layout = self.setting.cut.short(found)
         if layout is not None:
@@ -338,6 +339,9 @@ class StreamRun(_Run):
             ended = all(one[3] for one in said)
             taken = sum(one[4][0] for one in leads), max(one[4][1] for one in leads)
         if ticket.first == self.start - self._before:
+            batches = self.start // self.reader.batch_size
+            beyond = len(values) < self._before or (not values and taken[1] < batches)
+            self._check_reached(taken[0], beyond=beyond)
             values = values[self._before :]
             self._held = list(enumerate(values, self.start))
         else:
@@ -397,6 +401,15 @@ class StreamRun(_Run):
                 f"the ranks read different streams: at the end of epoch {self.epoch} the ranks of each data rank "
                 f"found {told} rows; a stream must give the same rows in every process",
                 found=told,
+            )
+
+    def _check_reached(self, rows: int, *, beyond: bool) -> None:
+        """PlanError where the stream ended before the start, which nobody can have seen of it."""
+        if beyond:
+            raise PlanError(
+                f"the cursor is at row {self.start} of epoch {self.epoch}, but there the stream ends after {rows} rows",
+                next_row=self.start,
+                rows=rows,
             )
 
     def _counted(self, seen: int, *, ended: bool) -> None:
