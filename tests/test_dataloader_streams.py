@@ -231,9 +231,22 @@ def test_a_state_of_parts_is_resumed_where_the_length_is_known() -> None:
             return sum(self.sizes)
 
     options: dict[str, Any] = {"batch_size": 8}
-    state = state_after(mesh_of(dp=2), Known([6] * 4), 1, **options)
-    assert state["n"] is None
-    assert steps_of(None, Known([6] * 4), state, **options) == steps_of(mesh_of(dp=2), Known([6] * 4), **options)[1:]
+    for sizes in ([6] * 4, [7, 3, 9, 1]):
+        state = state_after(mesh_of(dp=2), Known(sizes), 1, **options)
+        assert state["n"] is None
+        whole = steps_of(mesh_of(dp=2), Known(sizes), **options)
+        for ranks in (None, mesh_of(dp=1), mesh_of(dp=4)):
+            assert steps_of(ranks, Known(sizes), state, **options) == whole[1:]
+            loader = loader_of(ranks, 0, Known(sizes), **options)
+            loader.load_state_dict(state)
+            with pytest.raises(TypeError, match="how long each of its shards is shows when it is read"):
+                len(loader)
+        # And the other way round: what one rank saved is gone on with as one stream, which has a length.
+        alone = state_after(None, Known(sizes), 1, **options)
+        loader = loader_of(mesh_of(dp=2), 0, Known(sizes), **options)
+        loader.load_state_dict(alone)
+        assert alone["n"] == sum(sizes)
+        assert len(loader) == -(-sum(sizes) // 8) - 1
 
 
 def test_without_a_mesh_shards_come_one_after_the_other() -> None:

@@ -166,8 +166,7 @@ class DataLoader:
         if self._is_stream:
             assert self.batch_size is not None
             self._course = course_of(self.dataset, self.batch_size, self._place, self.group)
-            known = not self._course.in_parts and declared_length(self.dataset) is not None
-            self._rows = rows_in(self.dataset) if known else None
+            self._declared = None if declared_length(self.dataset) is None else rows_in(self.dataset)
             return StreamReader(
                 self.dataset,
                 self.collate_fn,
@@ -185,6 +184,11 @@ class DataLoader:
             group=self.group,
         )
         return RowReader(self.dataset, self.collate_fn, order, limits)
+
+    @property
+    def _rows(self) -> int | None:
+        """How many rows a stream has, where it is read as one."""
+        return None if self._course.in_parts else self._declared
 
     def __getstate__(self) -> dict[str, Any]:
         # An iteration that is going on stays with the process that began it.
