@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from twinkle.dataloader.epochs import set_epoch
 from twinkle.dataloader.repair import Repair, reason_of
 from twinkle.dataloader.seeds import Randomness, sow
 from twinkle.dataloader.tickets import Delivery, Failure
@@ -56,8 +57,7 @@ class RowReader:
     def read(self, ticket: Ticket, attempts: Sequence[int] | None = None) -> Delivery:
         """Reads a batch; with `attempts`, draws as the lead of the shard did and not otherwise."""
         if ticket.epoch != self._epoch:
-            if callable(getattr(self.dataset, "set_epoch", None)):
-                self.dataset.set_epoch(ticket.epoch)
+            set_epoch(self.dataset, ticket.epoch, own=in_worker())
             self._epoch = ticket.epoch
         if in_worker():
             return self._read(ticket, attempts)
