@@ -6,12 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.loading import flat, mesh_of, steps_of
+from tests.loading import flat, loader_of, mesh_of, steps_of
 from tests.sources import Forgetful, InShards
 from twinkle.dataloader.shards import all_dealt, shards_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:this IterableDataset would have other rows"),
+    pytest.mark.filterwarnings("ignore:the .* shards of this"),
+]
 
 
 def stream(shards: int = 4, rows: int = 32, first: int = 0) -> Any:
@@ -96,6 +101,8 @@ def test_a_stream_of_hugging_face_that_keeps_its_rows_is_read_apart(made: Callab
 def test_a_stream_of_hugging_face_that_would_have_other_rows_is_read_whole(made: Callable[[], Any]) -> None:
     whole = made()
     assert whole.num_shards > 1 == shards_of(whole)
+    with pytest.warns(UserWarning, match=rf"if its {whole.num_shards} shards were read apart, so each of 2 data ranks"):
+        loader_of(mesh_of(dp=2), 0, whole, batch_size=4)
     for batch in (2, 8):
         assert set(rows_of(flat(steps_of(mesh_of(dp=2), made(), batch_size=batch, tail="pad")))) == set(rows_of(whole))
 

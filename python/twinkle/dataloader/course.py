@@ -7,7 +7,7 @@ import warnings
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from twinkle.dataloader.shards import all_dealt, shards_of
+from twinkle.dataloader.shards import all_dealt, offered_by, shards_of
 from twinkle.errors import PlanError
 from twinkle.plan import Layout
 
@@ -75,6 +75,13 @@ def _lanes(source: Any, batch_size: int, ranks: int, group: int) -> int:
     round; and then the most. Warns where ranks read what is another's.
     """
     shards, groups = shards_of(source), batch_size // group
+    if shards < (offered := offered_by(source)):
+        warnings.warn(
+            f"this {type(source).__name__} would have other rows if its {offered} shards were read apart, so each of "
+            f"{ranks} data ranks reads all of it: it is made with take, skip, interleaving, indices or "
+            "drop_last_batch, or with what is not known here",
+            stacklevel=5,
+        )
     ends = list(accumulate(Layout.even(batch_size, ranks, group=group).sizes.tolist()))
 
     def read(lanes: int) -> int:

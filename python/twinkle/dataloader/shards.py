@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["all_dealt", "shards_of"]
+__all__ = ["all_dealt", "offered_by", "shards_of"]
 
 #: What a stream of `datasets` may be made of so that its shards, read apart, have the rows of the whole: names of the
 #: kinds in its chain, those that it begins with and those that hand rows on one by one.
@@ -28,16 +28,20 @@ _STEADY = frozenset(
 _COUNTING = ("with_indices", "drop_last_batch")
 
 
-def shards_of(source: Any) -> int:
-    """How many shards of a source can be read apart; 1 where it offers none, or has other rows then.
-
-    Sources say it with `num_shards` and `shard(num_shards=, index=)`, and are believed; only those of `datasets` are
-    looked into.
-    """
+def offered_by(source: Any) -> int:
+    """How many shards a source says it has, with `num_shards` and `shard(num_shards=, index=)`; 1 where it does not."""
     offered = getattr(source, "num_shards", 1)
     if not callable(getattr(source, "shard", None)) or not isinstance(offered, int) or offered < 1:
         return 1
-    return offered if _is_steady(source) else 1
+    return offered
+
+
+def shards_of(source: Any) -> int:
+    """How many shards of a source can be read apart; 1 where it offers none, or has other rows then.
+
+    What sources say is believed; only those of `datasets` are looked into.
+    """
+    return offered_by(source) if _is_steady(source) else 1
 
 
 def all_dealt(source: Any, lanes: int) -> bool:
