@@ -21,6 +21,8 @@ FENCE = re.compile(
 )
 CHECKER = doctest.OutputChecker()
 ELLIPSIS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+#: Lines that a daemon of Ray adds to what a driver prints, about the machine it is on.
+RAY_LOG = re.compile(r"^(?:\x1b\[\d+m)?\((?:raylet|autoscaler|gcs_server)\b.*\n", flags=re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,9 @@ def execute(path: Path) -> None:
         with contextlib.redirect_stdout(printed):
             source = "\n" * (block.line - 1) + block.text
             exec(compile(source, str(path), "exec", dont_inherit=True), namespace)
-        if block.output is not None and not same_output(block.output, printed.getvalue()):
-            raise SystemExit(f"{path}, line {block.line}: shown\n{block.output}\nbut printed\n{printed.getvalue()}")
+        found = RAY_LOG.sub("", printed.getvalue())
+        if block.output is not None and not same_output(block.output, found):
+            raise SystemExit(f"{path}, line {block.line}: shown\n{block.output}\nbut printed\n{found}")
 
 
 if __name__ == "__main__":
