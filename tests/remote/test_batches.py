@@ -12,8 +12,9 @@ import pytest
 import torch
 
 import twinkle
+from tests.remote import feeding
 from tests.support import run_python
-from twinkle import DeviceMesh, Sharded
+from twinkle import DeviceMesh, Global, Sharded
 from twinkle.dataloader import DataLoader
 from twinkle.errors import PlanError
 from twinkle.remote import RemoteDataLoader
@@ -132,3 +133,16 @@ def test_a_loader_that_reads_ahead_is_plain_without_initialize() -> None:
     twinkle.shutdown()
     loader = Loaders(range(4), batch_size=2, collate_fn=list)
     assert (list(loader), len(loader)) == ([[0, 1], [2, 3]], 2)
+
+
+def test_alone_a_batch_of_model_inputs_is_columns_and_one_row_is_given_as_it_is() -> None:
+    model: Any = feeding.Model(device_mesh=DeviceMesh.from_sizes(dp_size=2))
+    samples = [{"input_ids": torch.arange(3) + at, "labels": at} for at in range(4)]
+    whole = {"input_ids": [[0, 1, 2], [1, 2, 3], [2, 3, 4], [3, 4, 5]], "labels": [0, 1, 2, 3]}
+    for kind in (DataLoader, Loaders):
+        (read,) = kind(samples, batch_size=4)
+        assert model.first(read) == model.declared(read) == model.declared(whole) == [whole]
+    one = {"input_ids": [1, 2, 3]}
+    assert model.first(one) == model.declared(Global(one)) == [one]
+    with pytest.raises(PlanError, match="may be one row, or the columns of many"):
+        model.first(whole)

@@ -19,8 +19,9 @@ from twinkle.remote import trees
 from twinkle.remote.handle import Sharded, Zipped, is_handle
 from twinkle.remote.joining import joined
 from twinkle.remote.markers import Global, Rows, Same
-from twinkle.remote.rows import count, is_single
+from twinkle.remote.rows import count
 from twinkle.remote.signature import Declaration
+from twinkle.remote.singles import is_single
 
 __all__ = ["Part", "Prepared", "Slot", "check_travels", "filled", "prepare"]
 
@@ -152,7 +153,7 @@ class _Collector:
         named = self.declaration.rows
         if isinstance(value, (Rows, Same, Global)) or not is_named or value is None:
             return self.walk(value, (name,)), isinstance(value, (Rows, Same, Global)) or value is None
-        if is_single(value):
+        if is_single(value, name, self.declaration.name, declared=named is not None):
             return self._part(name, "single", value, 1), True
         if isinstance(value, Mapping) or (trees.is_branch(value) and not trees.is_items(value)):
             if named is None:
@@ -189,6 +190,9 @@ class _Collector:
                     argument=trees.path_text(path),
                 )
             value = node.value
+            name = trees.path_text(path)
+            if type(node) is Global and is_single(value, name, self.declaration.name, declared=True):
+                return True, self._part(name, "single", value, 1, said=Global)
             if trees.is_branch(value) and not trees.is_items(value):
                 return True, self._columns(value, path, type(node))
             return True, self._rows(value, path, refuse=True, said=type(node))

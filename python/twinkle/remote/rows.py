@@ -13,10 +13,8 @@ from typing import Any
 from twinkle._batch import cut
 from twinkle.errors import PlanError
 
-__all__ = ["count", "is_single", "join", "kind", "lengths", "take"]
+__all__ = ["count", "join", "kind", "lengths", "take"]
 
-#: Mappings with one of these keys are one row, not columns, unless the caller marks them as `Rows`.
-_SINGLE_KEYS = ("messages", "input_ids")
 #: What widens a column whose method declares nothing, by a word in its name.
 _PAD_VALUES = (("labels", -100), ("mask", 0))
 
@@ -32,11 +30,6 @@ def count(value: Any) -> int | None:
         return int(value.shape[0]) if len(value.shape) else None
     rows = getattr(value, "__twinkle_rows__", None)
     return None if rows is None or isinstance(value, type) else int(rows())
-
-
-def is_single(value: Any) -> bool:
-    """Whether a mapping is one row: a trajectory with messages, or the features of one sample."""
-    return isinstance(value, Mapping) and any(key in value for key in _SINGLE_KEYS)
 
 
 def take(value: Any, cuts: Sequence[Cut]) -> Any:

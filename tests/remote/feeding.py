@@ -1,0 +1,82 @@
+"""A component of model inputs: mappings of features, with pads, widths and folded results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from twinkle import DeviceMesh, remote_class, remote_function
+
+
+def plain(value: Any) -> Any:
+    """A value in numbers and lists alone."""
+    if hasattr(value, "items"):
+        return {key: plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+@remote_class()
+class Model:
+    """Says what of a batch of features each worker was given."""
+
+    device_mesh: DeviceMesh
+
+    @remote_function(dispatch="slice_dp", sync=True)
+    def first(self, batch: Any) -> Any:
+        return plain(batch)
+
+    @remote_function(dispatch="slice_dp", rows="batch", sync=True)
+    def declared(self, batch: Any) -> Any:
+        return plain(batch)
+
+    @remote_function(dispatch="slice_dp", rows="batch", sync=True, allow_empty=True)
+    def sparse(self, batch: Any) -> Any:
+        return plain(batch)
+
+    @remote_function(dispatch="slice_dp", rows=("batch", "more"), sync=True, split="pad", loss_mask="labels")
+    def padded(self, batch: Any, more: Any = None) -> Any:
+        return plain(batch)
+
+    # Widths: every row of a shard is as long as the longest number that the shard was given.
+
+    @remote_function(dispatch="slice_dp", result_rows=("labels", "ids"), collect="flatten", pad_values={"ids": 7})
+    def wide(self, sizes: Any) -> Any:
+        return {key: torch.ones(len(sizes), max(sizes), dtype=torch.long) for key in ("labels", "ids")}
+
+    @remote_function(dispatch="slice_dp", collect="flatten", pad_values={"int64": 5})
+    def bare(self, sizes: Any) -> Any:
+        return np.ones((len(sizes), max(sizes)), dtype=np.int64)
+
+    @remote_function(dispatch="slice_dp", collect="flatten")
+    def unnamed(self, sizes: Any) -> Any:
+        return np.ones((len(sizes), max(sizes)), dtype=np.int64)
+
+    @remote_function(sync=True)
+    def whole(self, *args: Any, **kwargs: Any) -> Any:
+        return plain(args), plain(kwargs)
+
+    @remote_function(dispatch="slice_dp", rows=("x", "labels"), sync=True, pad_values={"x": 3, "ids": 4, "int64": 8})
+    def widened(self, x: Any = None, labels: Any = None) -> Any:
+        return plain([x, labels])
+
+    # Arrays with a mask, and tensors that want a gradient.
+
+    @remote_function(dispatch="slice_dp", collect="flatten")
+    def half_masked(self, rows: Any) -> Any:
+        return np.ma.array(list(rows), mask=[row % 2 for row in rows])
+
+    @remote_function(dispatch="slice_dp", sync=True)
+    def masks(self, rows: Any) -> Any:
+        return type(rows).__name__, plain(np.ma.getmaskarray(rows))
+
+    @remote_function(dispatch="slice_dp", collect="flatten")
+    def graded(self, rows: Any) -> Any:
+        return torch.ones(len(rows), 2 + rows[0] % 2, requires_grad=True) * 1.0
+
+    @remote_function(dispatch="slice_dp", sync=True)
+    def graphs(self, rows: Any) -> Any:
+        return rows.requires_grad, rows.is_leaf

@@ -1,0 +1,156 @@
+"""One row or many: what a mapping with `input_ids` or `messages` is in the place of rows, in every mode."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.remote import feeding
+from tests.remote.inline import component, inline_ray
+from twinkle import DeviceMesh, Global, Rows
+from twinkle.dataloader import DataLoader
+from twinkle.errors import PlanError
+from twinkle.remote import RemoteDataLoader, traffic
+
+# A type checker does not see what the decorator adds.
+Model: Any = feeding.Model
+
+SAMPLES = [{"input_ids": torch.arange(3) + at, "labels": at} for at in range(4)]
+HALVES = [
+    {"input_ids": [[0, 1, 2], [1, 2, 3]], "labels": [0, 1]},
+    {"input_ids": [[2, 3, 4], [3, 4, 5]], "labels": [2, 3]},
+]
+TALK = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+
+
+@pytest.fixture
+def two() -> Iterator[Any]:
+    with inline_ray():
+        yield component(Model, DeviceMesh.from_sizes(dp_size=2))
+
+
+def batch() -> dict[str, Any]:
+    (made,) = torch.utils.data.DataLoader(SAMPLES, batch_size=4)
+    return dict(made)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        batch,
+        lambda: {"input_ids": batch()["input_ids"].tolist(), "labels": [0, 1, 2, 3]},
+        lambda: {"input_ids": list(batch()["input_ids"]), "labels": batch()["labels"].numpy()},
+        lambda: UserDict(batch()),
+    ],
+)
+def test_a_batch_that_is_declared_is_columns(two: Any, make: Any) -> None:
+    assert two.declared(make()) == two.declared(Rows(make())) == two.first(Rows(make())) == HALVES
+    assert two.sparse(make()) == two.padded(make()) == HALVES
+    assert two.declared(Global(make())) == HALVES
+
+
+def test_a_batch_of_conversations_that_is_declared_is_columns(two: Any) -> None:
+    talks = {"messages": [TALK, TALK[:1]], "input_ids": [[1, 2], [3]]}
+    found = [{"messages": [TALK], "input_ids": [[1, 2]]}, {"messages": [TALK[:1]], "input_ids": [[3]]}]
+    assert two.declared(talks) == found
+
+
+def test_a_batch_that_nobody_declared_is_refused_with_the_ways_out(two: Any) -> None:
+    words = r"first: batch may be one row, or the columns of many: its input_ids is of shape \(4, 3\); pass Rows\(x\) "
+    with pytest.raises(PlanError, match=words + r"where every value is .* and \[x\] where it is one row"):
+        two.first(batch())
+    with pytest.raises(PlanError, match="input_ids is a list of 2 items, each a list; pass"):
+        two.first({"input_ids": [[1], [2]]})
+    with inline_ray(), pytest.raises(PlanError, match="may be one row"):
+        component(Model, DeviceMesh.from_sizes(tp_size=2)).first(batch())
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"input_ids": [1, [2]]}, "input_ids is a list of 2 items, each a int or list"),
+        ({"messages": [("user", "hi"), ("assistant", "hello")]}, "messages is a list of 2 items, each a tuple"),
+        ({"messages": TALK, "input_ids": [[1], [2]]}, "messages is a list of 2 items, each a dict and input_ids is a"),
+        ({"messages": "hi", "input_ids": [[1], [2]]}, "messages is a str and input_ids is a list"),
+    ],
+)
+def test_what_stays_unclear_is_refused_declared_or_not(two: Any, value: Any, words: str) -> None:
+    for call in (two.first, two.declared, two.sparse, two.padded):
+        with pytest.raises(PlanError, match=words):
+            call(value)
+    with pytest.raises(PlanError, match=words):
+        two.declared(Global(value))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"input_ids": [11, 12, 13, 14], "labels": [1, 2, 3, 4]},
+        {"input_ids": range(4)},
+        {"input_ids": np.arange(4), "labels": np.arange(4)},
+        {"input_ids": torch.arange(4)},
+        {"input_ids": list(torch.arange(4))},
+        {"input_ids": []},
+        {"messages": TALK},
+        {"messages": ["system", "user"], "input_ids": [1, 2]},
+        {"messages": np.array(TALK, dtype=object)},
+    ],
+)
+def test_a_flat_sequence_of_ids_or_a_conversation_is_one_row(two: Any, value: Any) -> None:  # D17, D18
+    for call in (two.first, two.declared):
+        with pytest.raises(PlanError, match=r"1 row over 2 data shards: shards \[1\] would be empty"):
+            call(value)
+    with pytest.raises(PlanError, match="1 row over 2 data shards"):
+        two.declared(Global(value))
+    alone = component(Model, DeviceMesh.from_sizes(tp_size=2))
+    assert alone.first(value) == alone.declared(value) == [feeding.plain(dict(value))] * 2
+
+
+def test_one_row_with_a_dimension_of_one_is_the_same_row_declared_or_not(two: Any) -> None:  # D18
+    value = {"input_ids": torch.arange(5).reshape(1, 5), "labels": torch.arange(5).reshape(1, 5)}
+    for call in (two.first, two.declared):
+        with pytest.raises(PlanError, match="1 row over 2 data shards"):
+            call(value)
+    alone = component(Model, DeviceMesh.from_sizes(tp_size=2))
+    assert alone.first(value) == alone.declared(value) == [feeding.plain(value)] * 2
+    ragged = {**value, "labels": [1, 2, 3]}
+    with pytest.raises(PlanError, match=r"batch\['input_ids'\] has 1 rows and batch\['labels'\] has 3"):
+        alone.declared(ragged)
+
+
+def test_a_mapping_of_handles_is_columns_declared_or_not(two: Any) -> None:
+    made = two.wide([3, 3, 3, 3])
+    columns = {"input_ids": made["ids"], "labels": made["labels"]}
+    half = {"input_ids": [[1, 1, 1]] * 2, "labels": [[1, 1, 1]] * 2}
+    for call in (two.first, two.declared, two.sparse, two.padded):
+        assert call(columns) == [half, half]
+    assert two.declared({"input_ids": [made["ids"][:2], made["ids"][2:]], "labels": [1, 2, 3, 4]})[1]["labels"] == [3, 4]
+
+
+def test_a_mapping_that_holds_itself_is_refused(two: Any) -> None:
+    value: dict[str, Any] = {"input_ids": [{}]}
+    value["input_ids"][0] = value
+    with pytest.raises(PlanError, match="batch holds itself"):
+        two.first(value)
+
+
+@pytest.fixture(scope="module")
+def on_ray(job: None) -> Any:
+    return Model(device_mesh=DeviceMesh.from_sizes(dp_size=2), remote_group="cpu2")
+
+
+def test_batches_of_a_loader_are_cut_whoever_reads_them(on_ray: Any) -> None:
+    plain = DataLoader(SAMPLES, batch_size=4)
+    assert [on_ray.declared(one) for one in plain] == [on_ray.first(Rows(one)) for one in plain] == [HALVES]
+    with pytest.raises(PlanError, match="may be one row, or the columns of many"):
+        on_ray.first(next(iter(plain)))
+    loaders: Any = RemoteDataLoader
+    remote = loaders(SAMPLES, batch_size=4, device_mesh=on_ray.device_mesh, remote_group="cpu4")
+    traffic.reset()
+    assert [on_ray.declared(one) for one in remote] == [on_ray.first(one) for one in remote] == [HALVES]
+    assert traffic.driver_rows == 0
