@@ -129,7 +129,8 @@ def test_a_mapping_of_handles_is_columns_declared_or_not(two: Any) -> None:
     half = {"input_ids": [[1, 1, 1]] * 2, "labels": [[1, 1, 1]] * 2}
     for call in (two.first, two.declared, two.sparse, two.padded):
         assert call(columns) == [half, half]
-    assert two.declared({"input_ids": [made["ids"][:2], made["ids"][2:]], "labels": [1, 2, 3, 4]})[1]["labels"] == [3, 4]
+    parts = {"input_ids": [made["ids"][:2], made["ids"][2:]], "labels": [1, 2, 3, 4]}
+    assert two.declared(parts)[1]["labels"] == [3, 4]
 
 
 def test_a_mapping_that_holds_itself_is_refused(two: Any) -> None:
@@ -154,3 +155,18 @@ def test_batches_of_a_loader_are_cut_whoever_reads_them(on_ray: Any) -> None:
     traffic.reset()
     assert [on_ray.declared(one) for one in remote] == [on_ray.first(one) for one in remote] == [HALVES]
     assert traffic.driver_rows == 0
+
+
+def test_the_pad_of_one_row_is_masked(two: Any) -> None:
+    value = {"input_ids": [1, 2, 3], "labels": [1, 2, 3]}
+    pad = {"input_ids": [1, 2, 3], "labels": [-100] * 3}
+    for given in (value, Global(value), [value]):
+        found = two.padded(given)
+        assert found == ([[value], [pad]] if given == [value] else [value, pad])
+    features = {"input_ids": torch.arange(3), "more": {"labels": torch.arange(3)}}
+    assert two.padded(features)[1]["more"] == {"labels": [-100] * 3}
+    with pytest.raises(PlanError, match="loss_mask='labels' is not in pad 0 of this worker"):
+        two.padded({"input_ids": [1]})
+    assert two.padded({"input_ids": [1]}, value) == [{"input_ids": [1]}] * 2
+    assert two.sparse(value) == [value, []]
+    assert value == {"input_ids": [1, 2, 3], "labels": [1, 2, 3]}

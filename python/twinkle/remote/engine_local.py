@@ -244,10 +244,13 @@ class _Call:
             if part.whole:
                 return part.value.gather()
             return self._handed(part, layout)
-        if layout is None or part.kind == "single" or self.shard is None:
+        if layout is None or self.shard is None:
             return part.value
         if self.peers is not None and not part.everybody:
             return self.delivery.rows(part.value, part.name)
+        if part.kind == "single":
+            sizes, real = layout.sizes[self.shard], int(layout.real_sizes[self.shard])
+            return self.delivery.rows(part.value if sizes else [], part.name, real)
         if self.peers is None and not isinstance(part.value, (list, tuple)) and layout.real_sizes[0] == layout.sizes[0]:
             # Alone, the caller's array is the method's as well.
             return layout.take(part.value, 0)

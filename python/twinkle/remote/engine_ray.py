@@ -303,8 +303,7 @@ class _Call:
         if part.kind == "handle":
             plan = (whole if part.whole else plans)[id(part.value)]
             return plan.fill(part.name, worker, 0 if part.whole else shard, sources)
-        padded = self.layout is not None and not part.whole and part.kind != "single"
-        real = int(self.layout.real_sizes[shard]) if self.layout is not None and padded else None
+        real = None if self.layout is None or part.whole else int(self.layout.real_sizes[shard])
         return Fill(part.name, plain=columns[id(part.value)], real=real)
 
     def _gets_rows(self, worker: int) -> bool:

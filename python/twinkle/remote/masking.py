@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import PlanError
@@ -28,7 +29,9 @@ class Delivery:
         self._masked: dict[int, set[str]] = {}
 
     def rows(self, value: Any, name: str, real: int | None = None) -> Any:
-        """Rows as the method is given them; those after the first `real` are pads."""
+        """Rows as the method is given them, or a mapping that is one row; those after the first `real` are pads."""
+        if isinstance(value, Mapping):
+            return self.rows([value], name, real)[0]
         if real is not None and real < (count(value) or 0):
             value = self._blanked(value, name, real)
         return distinct(value, self._seen)
