@@ -136,7 +136,8 @@ def test_a_loader_that_reads_ahead_is_plain_without_initialize() -> None:
 
 
 def test_alone_a_batch_of_model_inputs_is_columns_and_one_row_is_given_as_it_is() -> None:
-    model: Any = feeding.Model(device_mesh=DeviceMesh.from_sizes(dp_size=2))
+    kind_of_model: Any = feeding.Model
+    model = kind_of_model(device_mesh=DeviceMesh.from_sizes(dp_size=2))
     samples = [{"input_ids": torch.arange(3) + at, "labels": at} for at in range(4)]
     whole = {"input_ids": [[0, 1, 2], [1, 2, 3], [2, 3, 4], [3, 4, 5]], "labels": [0, 1, 2, 3]}
     for kind in (DataLoader, Loaders):

@@ -20,7 +20,7 @@ from twinkle.remote import RemoteDataLoader, traffic
 # A type checker does not see what the decorator adds.
 Model: Any = feeding.Model
 
-SAMPLES = [{"input_ids": torch.arange(3) + at, "labels": at} for at in range(4)]
+SAMPLES: Any = [{"input_ids": torch.arange(3) + at, "labels": at} for at in range(4)]
 HALVES = [
     {"input_ids": [[0, 1, 2], [1, 2, 3]], "labels": [0, 1]},
     {"input_ids": [[2, 3, 4], [3, 4, 5]], "labels": [2, 3]},

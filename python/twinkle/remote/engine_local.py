@@ -241,9 +241,8 @@ class _Call:
             # Ranks outside the mesh took part in the hand-over, and have nothing.
             return None if layout is not None and self.shard is None else list(zip(*inner, strict=True))
         if part.kind == "handle":
-            if part.whole:
-                return part.value.gather()
-            return self._handed(part, layout)
+            part = replace(part, value=part.value.given_as(part.name, self.declaration.pad_values))
+            return part.value.gather() if part.whole else self._handed(part, layout)
         if layout is None or self.shard is None:
             return part.value
         if self.peers is not None and not part.everybody:
@@ -308,21 +307,21 @@ class _Call:
         if not pieces:
             return next(one for _, one in incoming if one is not None)
         try:
-            return self._joined(part.name, pieces, pads[self.shard], int(layout.real_sizes[self.shard]))
+            return self._joined(part, pieces, pads[self.shard], int(layout.real_sizes[self.shard]))
         except Exception as error:  # the others have their rows and go on to the results
             self._note(error)
             return None
 
-    def _joined(self, name: str, pieces: list[tuple[int, Any]], pads: list[Any], real: int) -> Any:
+    def _joined(self, part: Part, pieces: list[tuple[int, Any]], pads: list[Any], real: int) -> Any:
         """The rows and pads of this shard out of the pieces that arrived, each with the local row it begins at."""
-        widened = self.declaration.pad_values
+        rule = part.value.pad_values, part.value.name
         found = [piece for at, piece in pieces if at < real]
         fetched = iter([piece for at, piece in pieces if at >= real])
-        value = row_tools.join(found, widened, name) if found else None
+        value = row_tools.join(found, *rule) if found else None
         if pads:
             made = [row_tools.take(value, [(pad, pad + 1)]) if isinstance(pad, int) else next(fetched) for pad in pads]
-            value = row_tools.join([*found, *made], widened, name)
-        return self.delivery.rows(value, name, real)
+            value = row_tools.join([*found, *made], *rule)
+        return self.delivery.rows(value, part.name, real)
 
     @staticmethod
     def _empty(handle: Sharded) -> Any:

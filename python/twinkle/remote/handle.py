@@ -20,6 +20,7 @@ from twinkle.platform.checks import shown
 from twinkle.remote import rows as row_tools
 from twinkle.remote.ownership import distinct
 from twinkle.remote.split import side_by_side
+from twinkle.remote.widening import BARE, rule_as_given
 
 if TYPE_CHECKING:
     from twinkle.plan import Layout
@@ -136,7 +137,7 @@ class _RowsBase(Sequence[Any]):
 
         The parts may come from other components, groups and layouts, and may be joined themselves; a part without rows
         counts for nothing. Refused where the rows are of different types, dtypes or numbers of dimensions; rows that
-        differ in width are widened where they meet, as the first part's method declares.
+        differ in width are widened where they meet, by the rule of the first part that has rows.
         """
         from twinkle.remote.joining import joined
 
@@ -167,11 +168,11 @@ class Sharded(_RowsBase):
     __slots__ = ("_pieces", "layout", "name", "pad_values")
 
     def __init__(
-        self, layout: Layout, pieces: Sequence[Piece], name: str = "rows", pad_values: Mapping[str, Any] | None = None
+        self, layout: Layout, pieces: Sequence[Piece], name: str = BARE, pad_values: Mapping[str, Any] | None = None
     ) -> None:
         #: Which rows sit in which piece.
         self.layout = layout
-        #: What the rows are called, and what widens short ones by column.
+        #: The key that the rows had in the result that they are of, and the `pad_values` of its method.
         self.name, self.pad_values = name, pad_values
         self._pieces = tuple(pieces)
 
@@ -187,6 +188,10 @@ class Sharded(_RowsBase):
 
     def _viewed(self, layout: Layout) -> Sharded:
         return Sharded(layout, self._pieces, self.name, self.pad_values)
+
+    def given_as(self, name: str, declared: Mapping[str, Any] | None) -> Sharded:
+        """The same rows, widened as when they are given as `name` to a method whose `pad_values` are `declared`."""
+        return Sharded(self.layout, self._pieces, *rule_as_given(self.name, self.pad_values, name, declared))
 
     def __len__(self) -> int:
         return self.layout.n

@@ -12,11 +12,10 @@ from typing import Any
 
 from twinkle._batch import cut
 from twinkle.errors import PlanError
+from twinkle.remote.widening import BARE, pad_value
 
 __all__ = ["count", "join", "kind", "lengths", "take"]
 
-#: What widens a column whose method declares nothing, by a word in its name.
-_PAD_VALUES = (("labels", -100), ("mask", 0))
 
 Cut = tuple[int, int]
 
@@ -43,7 +42,7 @@ def take(value: Any, cuts: Sequence[Cut]) -> Any:
     return cut(value, numpy.array(cuts, dtype=numpy.int64).reshape(-1, 2))
 
 
-def join(pieces: Sequence[Any], pad_values: Mapping[str, Any] | None = None, name: str = "rows") -> Any:
+def join(pieces: Sequence[Any], pad_values: Mapping[str, Any] | None = None, name: str = BARE) -> Any:
     """The rows of all pieces as one value of their type; `pad_values` says per column what widens a short row."""
     if len(pieces) > 1:
         # A range that was cut unevenly is a list in one piece and a range in another.
@@ -59,7 +58,7 @@ def join(pieces: Sequence[Any], pad_values: Mapping[str, Any] | None = None, nam
         rows = [row for piece in pieces for row in piece]
         return tuple(rows) if isinstance(first, tuple) else rows
     if _is_array(first):
-        return _joined_arrays(pieces, _pad_value(first, name, pad_values or {}))
+        return _joined_arrays(pieces, pad_value(first, name, pad_values))
     raise PlanError(f"{name}: a {type(first).__name__} holds no rows", key=name)
 
 
@@ -105,18 +104,7 @@ def _kind(value: Any) -> str:
     return f"{type(value).__name__} of {value.dtype}" if _is_array(value) else type(value).__name__
 
 
-def _pad_value(array: Any, name: str, pad_values: Mapping[str, Any]) -> Any:
-    if name in pad_values:
-        return pad_values[name]
-    dtype = str(array.dtype).rpartition(".")[2]
-    if dtype in pad_values:
-        return pad_values[dtype]
-    if dtype.startswith(("bool", "uint")):
-        return 0
-    return next((value for word, value in _PAD_VALUES if word in name), 0)
-
-
-def _joined_arrays(pieces: Sequence[Any], pad_value: Any) -> Any:
+def _joined_arrays(pieces: Sequence[Any], value: Any) -> Any:
     """Pieces end to end along the first dimension, the other dimensions as wide as the widest."""
     first = pieces[0]
     if len({len(piece.shape) for piece in pieces}) > 1:
@@ -129,7 +117,7 @@ def _joined_arrays(pieces: Sequence[Any], pad_value: Any) -> Any:
         return sys.modules["numpy"].concatenate(list(pieces))
     rows = sum(int(piece.shape[0]) for piece in pieces)
     tensor = isinstance(first, _tensor_type())
-    made = first.new_full((rows, *wide), pad_value) if tensor else _full(first, (rows, *wide), pad_value)
+    made = first.new_full((rows, *wide), value) if tensor else _full(first, (rows, *wide), value)
     at = 0
     for piece in pieces:
         made[(slice(at, at + piece.shape[0]), *(slice(0, size) for size in piece.shape[1:]))] = piece

@@ -10,6 +10,7 @@ from twinkle.remote.handle import Piece, Store, replaced
 from twinkle.remote.handover import Cuts, hand_over
 from twinkle.remote.pickling import packed
 from twinkle.remote.waiting import Deadline, results_of
+from twinkle.remote.widening import rule_as_given
 from twinkle.remote.worker import Fill
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class Plan:
 
     def __init__(self, call: Any, handle: Sharded, layout: Layout) -> None:
         self.handle, self.over = handle, hand_over(handle.layout, layout)
+        self.declared = call.declaration.pad_values
         self.stored = handle.layout.stored_sizes.tolist()
         self.nearest: dict[tuple[int, int], int] = {}
         for store in dict.fromkeys(piece.store for piece in handle.pieces):
@@ -160,7 +162,8 @@ class Plan:
 
         pieces = tuple(map(located, self.over.reads[shard]))
         pads = tuple(pad if isinstance(pad, int) else located(pad) for pad in self.over.pads[shard])
-        return Fill(name, pieces=pieces, pads=pads)
+        rule = rule_as_given(self.handle.name, self.handle.pad_values, name, self.declared)
+        return Fill(name, pieces=pieces, pads=pads, rule=rule)
 
     def holder(self, at: int, worker: int) -> tuple[int, Any]:
         """Who hands a piece to a worker: its number and its reference."""

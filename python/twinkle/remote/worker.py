@@ -66,6 +66,8 @@ class Fill:
     real: int | None = None
     pieces: tuple[tuple[int, int, tuple[int, int]], ...] = ()
     pads: tuple[Any, ...] = ()
+    #: What pieces of different widths are widened by, as (key, pad_values).
+    rule: tuple[str, Mapping[str, Any] | None] = ("", None)
     parts: tuple[Fill, ...] = ()
     absent: bool = False
 
@@ -164,7 +166,7 @@ class Host:
         found = None if plain is None else pickle.loads(plain)
         declaration, method = method_of(type(component.instance), request.method)
         delivery, opened = Delivery(declaration), _Opened(pieces)
-        values = [_filled(fill, found, opened, declaration, delivery) for fill in request.fills]
+        values = [_filled(fill, found, opened, delivery) for fill in request.fills]
         delivery.settled()
         args, kwargs = filled(args, values), filled(kwargs, values)
         reply = run(component.instance, method, declaration, args, kwargs, request)
@@ -264,20 +266,21 @@ class _Opened:
         return rows.take(self._found[which, leaf], [cut])
 
 
-def _filled(fill: Fill, plain: Any, opened: _Opened, declaration: Declaration, delivery: Delivery) -> Any:
+def _filled(fill: Fill, plain: Any, opened: _Opened, delivery: Delivery) -> Any:
     if fill.absent:
         return None
     if fill.parts:
-        parts = [_filled(part, plain, opened, declaration, delivery) for part in fill.parts]
+        parts = [_filled(part, plain, opened, delivery) for part in fill.parts]
         return list(zip(*parts, strict=True))
     if fill.plain is not None:
         return delivery.rows(plain[fill.plain], fill.name, fill.real)
     found = [opened(piece) for piece in fill.pieces]
-    value = rows.join(found, declaration.pad_values, fill.name) if found else None
+    key, pad_values = fill.rule
+    value = rows.join(found, pad_values, key) if found else None
     real = rows.count(value) or 0
     if fill.pads:
         pads = [rows.take(value, [(pad, pad + 1)]) if isinstance(pad, int) else opened(pad) for pad in fill.pads]
-        value = rows.join([value, *pads] if found else pads, declaration.pad_values, fill.name)
+        value = rows.join([value, *pads] if found else pads, pad_values, key)
     return delivery.rows(value, fill.name, real)
 
 
