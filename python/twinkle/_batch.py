@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["cut", "cut_at", "join", "length_of"]
+__all__ = ["cut", "cut_at", "join", "length_of", "retyped"]
 
 
 class Kind(NamedTuple):
@@ -67,7 +67,7 @@ def cut(batch: Any, reads: NDArray[np.int64]) -> Any:
     if len(reads) > 1:
         return kind.pick(batch, reads)
     start, stop = reads[0].tolist() if len(reads) else (0, 0)
-    return _retyped(batch[start:stop], batch)
+    return retyped(batch[start:stop], batch)
 
 
 def cut_at(batch: Any, spans: NDArray[np.int64]) -> list[Any]:
@@ -78,7 +78,7 @@ def cut_at(batch: Any, spans: NDArray[np.int64]) -> list[Any]:
     _kind_of(batch, "")
     if type(batch) in (list, tuple, range):
         return [batch[start:stop] for start, stop in spans.tolist()]
-    return [_retyped(batch[start:stop], batch) for start, stop in spans.tolist()]
+    return [retyped(batch[start:stop], batch) for start, stop in spans.tolist()]
 
 
 def join(parts: list[Any], sizes: list[int], copies: NDArray[np.int64], path: str = "") -> Any:
@@ -164,11 +164,43 @@ def _mapped(batch: Mapping[Any, Any], columns: dict[Any, Any]) -> Any:
     return other
 
 
-def _retyped(piece: Any, batch: Any) -> Any:
-    """A subclass of list or tuple slices to its base."""
-    if type(piece) is type(batch) or not isinstance(batch, list | tuple):
+def retyped(piece: Any, batch: Any) -> Any:
+    """Items as the list or tuple that a batch is, with its attributes, where its class is one of somebody's own.
+
+    Made as a copy is, without a constructor, which may want more than items; anything else stays as it is.
+    """
+    kind = type(batch)
+    if type(piece) is kind or not isinstance(batch, list | tuple):
         return piece
-    return type(batch)(piece)
+    if kind is list or kind is tuple:
+        return kind(piece)
+    made = _list_of(kind, piece) if isinstance(batch, list) else _tuple_of(kind, piece)
+    state = object.__getstate__(batch)
+    for attributes in state if isinstance(state, tuple) else (state,):
+        for name, value in (attributes or {}).items():
+            object.__setattr__(made, name, value)
+    return made
+
+
+def _list_of(kind: Any, items: Any) -> Any:
+    made = list.__new__(kind)
+    list.extend(made, items)
+    return made
+
+
+def _tuple_of(kind: Any, items: Any) -> Any:
+    try:
+        return tuple.__new__(kind, items)
+    except TypeError:
+        pass
+    # What is written in C, such as the size of a tensor, is made by nothing but itself.
+    try:
+        return kind(items)
+    except TypeError as error:
+        raise PlanError(
+            f"a {kind.__name__} cannot be made of other items, as its rows are: {error}; pass a list of them",
+            found=kind.__name__,
+        ) from error
 
 
 def _rows(reads: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -184,12 +216,12 @@ def _rows(reads: NDArray[np.int64]) -> NDArray[np.int64]:
 def _pick_list(batch: Any, reads: NDArray[np.int64]) -> Any:
     rows = _rows(reads)
     if len(rows) < 4 * len(reads):
-        return _retyped([batch[row] for row in rows.tolist()], batch)
+        return retyped([batch[row] for row in rows.tolist()], batch)
     return _chain_list([batch[start:stop] for start, stop in reads.tolist()], batch)
 
 
 def _chain_list(pieces: list[Any], like: Any) -> Any:
-    return _retyped(list(chain.from_iterable(pieces)), like)
+    return retyped(list(chain.from_iterable(pieces)), like)
 
 
 def _pick_range(batch: range, reads: NDArray[np.int64]) -> Any:
@@ -218,7 +250,10 @@ def _pick_array(batch: Any, reads: NDArray[np.int64]) -> Any:
 def _chain_array(pieces: list[Any], _: Any) -> Any:
     import numpy
 
-    return pieces[0] if len(pieces) == 1 else numpy.concatenate(pieces)
+    if len(pieces) == 1:
+        return pieces[0]
+    # NumPy's own function loses the mask.
+    return (numpy.ma if isinstance(pieces[0], numpy.ma.MaskedArray) else numpy).concatenate(pieces)
 
 
 def _pick_tensor(batch: Any, reads: NDArray[np.int64]) -> Any:

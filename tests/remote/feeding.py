@@ -63,6 +63,14 @@ class Model:
     def widened(self, x: Any = None, labels: Any = None) -> Any:
         return plain([x, labels])
 
+    @remote_function(dispatch="slice_dp", collect="flatten")
+    def same(self, rows: Any) -> Any:
+        return rows
+
+    @remote_function(dispatch="slice_dp", collect="flatten", sync=True)
+    def pulled(self, rows: Any) -> Any:
+        return rows
+
     # Arrays with a mask, and tensors that want a gradient.
 
     @remote_function(dispatch="slice_dp", collect="flatten")

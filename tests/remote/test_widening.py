@@ -72,7 +72,8 @@ def test_pads_are_widened_alike(two: Any) -> None:
 def test_who_is_given_rows_may_declare_what_widens_them_by_name(two: Any, one: Any) -> None:
     made = two.wide([2, 3])
     assert one.widened(made["labels"], made["ids"]) == [[[[1, 1, 3], [1, 1, 1]], IDS]]
-    assert one.widened({"ids": made["ids"]}, {"a": made["labels"]}) == [[{"ids": [[1, 1, 4], [1, 1, 1]]}, {"a": LABELS}]]
+    found = one.widened({"ids": made["ids"]}, {"a": made["labels"]})
+    assert found == [[{"ids": [[1, 1, 4], [1, 1, 1]]}, {"a": LABELS}]]
 
 
 def test_rows_that_were_a_whole_result_are_taken_by_the_name_they_are_given(two: Any, one: Any) -> None:

@@ -239,7 +239,9 @@ class _Call:
         if part.kind == "zip":
             inner = [self._value(inner_part(part, value), layout) for value in part.value.parts]
             # Ranks outside the mesh took part in the hand-over, and have nothing.
-            return None if layout is not None and self.shard is None else list(zip(*inner, strict=True))
+            if layout is not None and self.shard is None:
+                return None
+            return list(zip(*map(row_tools.each, inner), strict=True))
         if part.kind == "handle":
             part = replace(part, value=part.value.given_as(part.name, self.declaration.pad_values))
             return part.value.gather() if part.whole else self._handed(part, layout)
@@ -252,7 +254,7 @@ class _Call:
             return self.delivery.rows(part.value if sizes else [], part.name, real)
         if self.peers is None and not isinstance(part.value, (list, tuple)) and layout.real_sizes[0] == layout.sizes[0]:
             # Alone, the caller's array is the method's as well.
-            return layout.take(part.value, 0)
+            return row_tools.leaf(layout.take(part.value, 0))
         return self._cut(part.name, part.value, layout)
 
     def _cut(self, name: str, rows: Any, layout: Layout) -> Any:

@@ -273,7 +273,8 @@ class Sharded(_RowsBase):
 
     def __iter__(self) -> Iterator[Any]:
         for start in range(0, len(self), _PULLED_ROWS):
-            yield from self._viewed(self.layout.slice(start, min(start + _PULLED_ROWS, len(self)))).gather()
+            part = self.layout.slice(start, min(start + _PULLED_ROWS, len(self)))
+            yield from row_tools.each(self._viewed(part).gather())
 
     def __repr__(self) -> str:
         return f"<Sharded {self.name}: {len(self)} rows over {self.layout.shards} shards>"
@@ -332,10 +333,10 @@ class Zipped(_RowsBase):
     def gather(self, *, timeout: float | None = None) -> list[tuple[Any, ...]]:
         """All rows in order, as a list of tuples; `timeout` holds for each part."""
         whole = [part.gather(timeout=timeout) if isinstance(part, _RowsBase) else part for part in self.parts]
-        return list(zip(*whole, strict=True))
+        return list(zip(*map(row_tools.each, whole), strict=True))
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return iter(zip(*self.parts, strict=True))
+        return iter(zip(*map(row_tools.each, self.parts), strict=True))
 
     def __repr__(self) -> str:
         return f"<Zipped: {len(self)} rows of {len(self.parts)} parts>"

@@ -144,7 +144,7 @@ def _rows(piece: Piece, cuts: Cuts) -> Any:
 def _made(asked: Sequence[tuple[Piece, Cuts]], function: Any) -> dict[int, list[Any]]:
     """What a function makes of the rows that are here."""
     here = [(at, one) for at, one in enumerate(asked) if one[0].store.holders[one[0].shard][0][1] is not None]
-    return {at: [function(row) for row in copied(_rows(*one))] for at, one in here}
+    return {at: [function(row) for row in row_tools.each(copied(_rows(*one)))] for at, one in here}
 
 
 def _made_together(peers: Exchange, asked: Sequence[tuple[Piece, Cuts]], function: Any) -> tuple[Any, Any]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from twinkle._batch import retyped
 from twinkle.errors import PlanError
 from twinkle.remote import trees
 from twinkle.remote.ownership import copied, distinct
-from twinkle.remote.rows import count
+from twinkle.remote.rows import count, leaf
 
 if TYPE_CHECKING:
     from twinkle.remote.signature import Declaration
@@ -34,7 +35,7 @@ class Delivery:
             return self.rows([value], name, real)[0]
         if real is not None and real < (count(value) or 0):
             value = self._blanked(value, name, real)
-        return distinct(value, self._seen)
+        return distinct(leaf(value), self._seen)
 
     def settled(self) -> None:
         """Refuses pads that a declared key was looked for in and not found."""
@@ -59,22 +60,22 @@ class Delivery:
         if not isinstance(value, (list, tuple)):
             return value
         blanked = [self._blank_keys(copied(row), found) for row, found in zip(value[real:], pads, strict=True)]
-        return type(value)([*value[:real], *blanked])
+        return retyped([*value[:real], *blanked], value)
 
     def _blank_keys(self, row: Any, found: set[str]) -> Any:
-        def leaf(node: Any, path: trees.Path) -> tuple[bool, Any]:
+        def blanked(node: Any, path: trees.Path) -> tuple[bool, Any]:
             key = path[-1] if path else None
             if not isinstance(key, str) or key not in self.loss_mask:
                 return False, None
             found.add(key)
             return True, _blank(node, self.loss_mask[key])
 
-        return trees.rebuilt(row, leaf, scalars=False)
+        return trees.rebuilt(row, blanked, scalars=False)
 
 
 def _blank_rows(value: Any, real: int, blank: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        return type(value)([*value[:real], *(_blank(row, blank) for row in value[real:])])
+        return retyped([*value[:real], *(_blank(row, blank) for row in value[real:])], value)
     made = copied(value)
     made[real:] = blank
     return made
@@ -83,7 +84,7 @@ def _blank_rows(value: Any, real: int, blank: Any) -> Any:
 def _blank(cell: Any, blank: Any) -> Any:
     """The same shape with nothing but `blank`."""
     if isinstance(cell, (list, tuple)):
-        return type(cell)([_blank(item, blank) for item in cell])
+        return retyped([_blank(item, blank) for item in cell], cell)
     if getattr(cell, "shape", ()):
         made = copied(cell)
         made[...] = blank

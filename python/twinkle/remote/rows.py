@@ -7,14 +7,14 @@ dimensions where pieces differ, with a value per column.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from twinkle._batch import cut
+from twinkle._batch import cut, retyped
 from twinkle.errors import PlanError
 from twinkle.remote.widening import BARE, pad_value
 
-__all__ = ["count", "join", "kind", "lengths", "take"]
+__all__ = ["count", "each", "join", "kind", "leaf", "lengths", "take"]
 
 
 Cut = tuple[int, int]
@@ -32,14 +32,26 @@ def count(value: Any) -> int | None:
 
 
 def take(value: Any, cuts: Sequence[Cut]) -> Any:
-    """The rows of these cuts one after another, in a value of the same type."""
+    """The rows of these cuts one after another, in a value of the same type; a tensor without its graph."""
     if len(cuts) == 1 and tuple(cuts[0]) == (0, count(value)):
-        return value
+        return leaf(value)
     if isinstance(value, range):
         value = list(value)
     import numpy
 
-    return cut(value, numpy.array(cuts, dtype=numpy.int64).reshape(-1, 2))
+    return leaf(cut(value, numpy.array(cuts, dtype=numpy.int64).reshape(-1, 2)))
+
+
+def leaf(value: Any) -> Any:
+    """A tensor without its graph, on the same memory, that wants a gradient if it did; anything else as it is."""
+    if isinstance(value, _tensor_type()) and value.grad_fn is not None:
+        return value.detach().requires_grad_()
+    return value
+
+
+def each(value: Any) -> Iterator[Any]:
+    """The rows one by one; those of a tensor without a graph that leads back to it."""
+    return map(leaf, value)
 
 
 def join(pieces: Sequence[Any], pad_values: Mapping[str, Any] | None = None, name: str = BARE) -> Any:
@@ -53,10 +65,9 @@ def join(pieces: Sequence[Any], pad_values: Mapping[str, Any] | None = None, nam
         raise PlanError(f"{name}: the pieces are of different types: {told}; workers must return one type", key=name)
     first = pieces[0]
     if len(pieces) == 1:
-        return first
+        return leaf(first)
     if isinstance(first, (list, tuple)):
-        rows = [row for piece in pieces for row in piece]
-        return tuple(rows) if isinstance(first, tuple) else rows
+        return retyped([row for piece in pieces for row in piece], first)
     if _is_array(first):
         return _joined_arrays(pieces, pad_value(first, name, pad_values))
     raise PlanError(f"{name}: a {type(first).__name__} holds no rows", key=name)
@@ -110,25 +121,35 @@ def _joined_arrays(pieces: Sequence[Any], value: Any) -> Any:
     if len({len(piece.shape) for piece in pieces}) > 1:
         told = ", ".join(str(tuple(piece.shape)) for piece in pieces[:8])
         raise PlanError(f"pieces of shapes {told} have different numbers of dimensions and cannot be put together")
+    tensors = isinstance(first, _tensor_type())
+    gradient = tensors and any(piece.requires_grad for piece in pieces)
+    if tensors:
+        pieces = [piece.detach() for piece in pieces]
     wide = tuple(max(piece.shape[dim] for piece in pieces) for dim in range(1, len(first.shape)))
     if all(tuple(piece.shape[1:]) == wide for piece in pieces):
-        if isinstance(first, _tensor_type()):
-            return sys.modules["torch"].cat(list(pieces))
-        return sys.modules["numpy"].concatenate(list(pieces))
-    rows = sum(int(piece.shape[0]) for piece in pieces)
-    tensor = isinstance(first, _tensor_type())
-    made = first.new_full((rows, *wide), value) if tensor else _full(first, (rows, *wide), value)
-    at = 0
-    for piece in pieces:
-        made[(slice(at, at + piece.shape[0]), *(slice(0, size) for size in piece.shape[1:]))] = piece
-        at += int(piece.shape[0])
-    return made
+        made = sys.modules["torch"].cat(list(pieces)) if tensors else _numpy_of(first).concatenate(list(pieces))
+    else:
+        shape = (sum(int(piece.shape[0]) for piece in pieces), *wide)
+        made = pieces[0].new_full(shape, value) if tensors else _full(first, shape, value)
+        at = 0
+        for piece in pieces:
+            made[(slice(at, at + piece.shape[0]), *(slice(0, size) for size in piece.shape[1:]))] = piece
+            at += int(piece.shape[0])
+    return made.requires_grad_() if gradient else made
+
+
+def _numpy_of(array: Any) -> Any:
+    """The module that joins arrays of this type: NumPy's own functions lose a mask."""
+    numpy = sys.modules["numpy"]
+    return numpy.ma if isinstance(array, numpy.ma.MaskedArray) else numpy
 
 
 def _full(array: Any, shape: tuple[int, ...], value: Any) -> Any:
-    return sys.modules["numpy"].full(shape, value, dtype=array.dtype)
+    numpy = sys.modules["numpy"]
+    made = numpy.full(shape, value, dtype=array.dtype)
+    return made.view(type(array)) if isinstance(array, numpy.ma.MaskedArray) else made
 
 
 def _tensor_type() -> Any:
     torch = sys.modules.get("torch")
-    return () if torch is None else torch.Tensor
+    return getattr(torch, "Tensor", ())

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from twinkle._batch import retyped
 from twinkle.errors import PlanError
 
 __all__ = ["SCALARS", "are_scalars", "children", "is_branch", "is_items", "path_text", "rebuilt"]
@@ -76,15 +77,12 @@ def _with_children(node: Any, parts: list[tuple[Any, Any]]) -> Any:
     kind = type(node)
     if kind in (list, tuple, dict):
         return kind(parts) if kind is dict else kind(values)
-    if isinstance(node, tuple):
-        # A named tuple takes its parts one by one.
-        return kind(*values) if hasattr(node, "_fields") else kind(values)
+    if isinstance(node, (list, tuple)):
+        return retyped(values, node)
     if isinstance(node, Mapping) and not hasattr(node, "__setitem__"):
         return dict(parts)
     made = copy.copy(node)
-    if isinstance(node, list):
-        made[:] = values
-    elif isinstance(node, Mapping):
+    if isinstance(node, Mapping):
         for key, value in parts:
             made[key] = value
     else:

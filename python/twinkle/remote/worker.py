@@ -200,7 +200,7 @@ class Host:
 
         apply = pickle.loads(function)
         own = copied(rows.take(found.leaves[leaf].opened(own=False), cuts))
-        made = [apply(row) for row in own]
+        made = [apply(row) for row in rows.each(own)]
         return [ray.put(stored(found.identity, found.shard, [made]))], rows.lengths(made)
 
     def port(self) -> tuple[str, int]:
@@ -271,7 +271,7 @@ def _filled(fill: Fill, plain: Any, opened: _Opened, delivery: Delivery) -> Any:
         return None
     if fill.parts:
         parts = [_filled(part, plain, opened, delivery) for part in fill.parts]
-        return list(zip(*parts, strict=True))
+        return list(zip(*map(rows.each, parts), strict=True))
     if fill.plain is not None:
         return delivery.rows(plain[fill.plain], fill.name, fill.real)
     found = [opened(piece) for piece in fill.pieces]

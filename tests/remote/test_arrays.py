@@ -1,0 +1,162 @@
+"""Arrays and tensors on their way: masks stay, graphs do not, and a type of one's own is kept."""
+
+from __future__ import annotations
+
+import time
+from collections import namedtuple
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import twinkle
+from tests.remote import feeding
+from tests.remote.inline import component, inline_ray
+from twinkle import DeviceMesh
+from twinkle.errors import PlanError
+from twinkle.plan import Layout
+from twinkle.remote import rows as row_tools
+
+# A type checker does not see what the decorator adds.
+Model: Any = feeding.Model
+
+
+@pytest.fixture
+def two() -> Iterator[Any]:
+    with inline_ray():
+        yield component(Model, DeviceMesh.from_sizes(dp_size=2))
+
+
+@pytest.fixture
+def alone() -> Iterator[Any]:
+    twinkle.initialize("local")
+    yield Model()
+    twinkle.shutdown()
+
+
+def masked(*rows: Any) -> Any:
+    return np.ma.array(rows, mask=[row % 2 for row in rows])
+
+
+def test_masked_arrays_keep_their_mask_when_pieces_are_joined(two: Any) -> None:
+    one = component(Model, DeviceMesh.from_sizes(dp_size=1))
+    made = two.half_masked([0, 1, 2, 3])
+    for rows in (made.gather(), made.concat(made)[4:].gather()):
+        assert (type(rows), rows.mask.tolist()) == (np.ma.MaskedArray, [False, True, False, True])
+    picked = made.select([3, 0, 1])
+    assert picked.gather().mask.tolist() == [True, False, True]
+    assert one.masks(made) == [("MaskedArray", [False, True, False, True])]
+    assert one.masks(picked) == [("MaskedArray", [True, False, True])]
+    assert two.masks(made.repeat(2)) == [("MaskedArray", [False, False, True, True])] * 2
+
+
+def test_masked_arrays_keep_their_mask_in_this_process(alone: Any) -> None:
+    made = alone.half_masked([0, 1, 2, 3])
+    assert made.select([3, 0]).gather().mask.tolist() == [True, False]
+    assert made.concat(made).gather().mask.tolist() == [False, True] * 4
+    assert alone.masks(made.select([1, 0])) == [("MaskedArray", [True, False])]
+
+
+def test_masked_arrays_that_are_widened_keep_their_mask() -> None:
+    narrow, wide = np.ma.array([[1]], mask=[[True]]), np.ma.array([[2, 3]], mask=[[False, True]])
+    found = row_tools.join([narrow, wide], None, "labels")
+    assert (found.mask.tolist(), found.data.tolist()[1][0]) == ([[True, False], [False, True]], 2)
+    assert found[0, 1] == -100
+    layout = Layout.even(2, 2)
+    assert layout.collect([masked(1), masked(2)]).mask.tolist() == [True, False]
+
+
+def test_tensors_arrive_without_a_graph_whichever_way_they_travel(two: Any) -> None:
+    one = component(Model, DeviceMesh.from_sizes(dp_size=1))
+    made = two.graded([0, 0, 0, 0])
+    wider = two.graded([0, 1])
+    for rows in (made, made[:1], made.select([2, 1, 3, 0]), made.repeat(2), made.concat(made), wider):
+        for rank in (*one.graphs(rows), (rows.gather().requires_grad, rows.gather().is_leaf)):
+            assert rank == (True, True)
+    assert two.graphs(made.select([3, 0, 0, 1])) == [(True, True)] * 2
+    assert (made[0].requires_grad, made[0].is_leaf) == (True, True)
+    given = torch.ones(4, 2, requires_grad=True) * 2
+    assert two.graphs(given) == [(True, True)] * 2
+    assert two.graphs(given.detach()) == [(False, True)] * 2
+
+
+def test_tensors_of_this_process_arrive_without_a_graph(alone: Any) -> None:
+    made = alone.graded([0, 0, 0])
+    for rows in (made, made[:1], made.select([2, 0]), made.concat(made)):
+        assert (rows.gather().requires_grad, rows.gather().is_leaf) == (True, True)
+        assert alone.graphs(rows) == [(True, True)]
+    assert made.local.is_leaf
+    given = torch.ones(4, 2, requires_grad=True) * 2
+    assert alone.graphs(given) == alone.graphs(given.detach().requires_grad_()) == [(True, True)]
+    assert alone.pulled(given).is_leaf
+
+
+def test_a_leaf_of_another_tensor_is_not_copied(alone: Any) -> None:
+    whole = torch.ones(2, 2, requires_grad=True)
+    part = row_tools.take(whole, [(0, 1)])
+    assert (part.data_ptr(), part.is_leaf, part.requires_grad) == (whole.data_ptr(), True, True)
+    assert row_tools.take(whole, [(0, 2)]) is whole
+
+
+class Tagged(list[Any]):
+    """A list whose constructor wants more than items."""
+
+    def __init__(self, items: Any, tag: str) -> None:
+        super().__init__(items)
+        self.tag = tag
+
+
+class Marked(tuple[Any, ...]):
+    """A tuple whose constructor wants more than items."""
+
+    mark: str
+
+    def __new__(cls, items: Any, mark: str) -> Marked:
+        made = super().__new__(cls, items)
+        made.mark = mark
+        return made
+
+    def __getnewargs__(self) -> Any:
+        return tuple(self), self.mark
+
+
+class Counted(list[Any]):
+    """A list whose constructor takes no items."""
+
+    def __init__(self, count: int = 0) -> None:
+        super().__init__(range(count))
+
+
+Pair = namedtuple("Pair", ["first", "second"])
+
+
+def test_lists_and_tuples_of_a_class_of_one_s_own_are_cut_and_joined_as_that(two: Any, alone: Any) -> None:
+    for model in (two, alone):
+        for rows, word in ((Tagged([1, 2, 3, 4], "t"), "tag"), (Marked([1, 2, 3, 4], "t"), "mark")):
+            handle = model.same(rows)
+            for found in (handle.gather(), handle.select([3, 0]).gather(), handle[1:2].gather()):
+                assert type(found) is type(rows)
+                assert getattr(found, word) == "t"
+            assert list(handle.select([3, 0]).gather()) == [4, 1]
+        assert model.same(Counted(4)).gather() == [0, 1, 2, 3]
+        assert type(model.same(Counted(4)).select([0, 3]).gather()) is Counted
+
+
+def test_sizes_of_tensors_are_rows_as_any_tuple(two: Any) -> None:
+    assert two.same(torch.Size([1, 2])).gather() == torch.Size([1, 2])
+
+
+def test_a_class_whose_rows_cannot_be_put_together_is_refused(two: Any) -> None:
+    with pytest.raises(PlanError, match=r"a struct_time cannot be made of other items, .*; pass a list of"):
+        two.same(time.gmtime(0))
+
+
+def test_pads_in_rows_of_a_class_of_one_s_own_are_masked(two: Any) -> None:
+    samples = [{"labels": Tagged([at, at], "t"), "more": Pair(at, at)} for at in range(3)]
+    for rows in (Tagged(samples, "t"), two.same(samples)):
+        found = two.padded(rows)[1]
+        assert found == [{"labels": [2, 2], "more": [2, 2]}, {"labels": [-100, -100], "more": [2, 2]}]
+    named = [{"labels": Pair([at], at)} for at in range(3)]
+    assert two.padded(named)[1] == [{"labels": [[2], 2]}, {"labels": [[-100], -100]}]
