@@ -71,6 +71,28 @@ class Model:
     def pulled(self, rows: Any) -> Any:
         return rows
 
+    @remote_function(dispatch="slice_dp", collect="flatten")
+    def typed(self, kinds: Any) -> Any:
+        return kinds[0](kinds)
+
+    @remote_function(dispatch="slice_dp", collect="flatten", sync=True)
+    def typed_here(self, kinds: Any) -> Any:
+        return kinds[0](kinds)
+
+    @remote_function(dispatch="slice_dp", collect="mean", result_rows={"loss": ("mean", "tokens"), "peak": "max"})
+    def folded(self, results: Any) -> Any:
+        return results[0]
+
+    @remote_function(dispatch="slice_dp", collect="first")
+    def first_shard_s(self, results: Any) -> Any:
+        return results[0]
+
+    # Dispatched by a function.
+
+    @remote_function(dispatch=lambda workers, worker, args, kwargs, mesh: args[0])
+    def dispatched(self, *args: Any, **kwargs: Any) -> Any:
+        return args, kwargs
+
     # Arrays with a mask, and tensors that want a gradient.
 
     @remote_function(dispatch="slice_dp", collect="flatten")

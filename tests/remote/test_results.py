@@ -92,6 +92,81 @@ def test_results_that_do_not_go_together_are_refused(results: list[Any], options
         joined(results, **options)
 
 
+@pytest.mark.parametrize(
+    ("results", "options", "words"),
+    [
+        (
+            [{"loss": 1.0, "n_tokens": 1}, {"loss": 3.0, "n_tokens": 3}],
+            {"collect": "mean", "result_rows": {"loss": ("mean", "tokens")}},
+            r"worker 0 returned no 'tokens', which weighs loss, beside it, but 'loss', 'n_tokens',"
+            r" did you mean n_tokens\?",
+        ),
+        (
+            [{"x": {"loss": 1.0}, "tokens": 1}],
+            {"result_rows": {"loss": ("mean", "tokens")}},
+            r"worker 0 returned no 'tokens', which weighs x\['loss'\], beside it, but 'loss'",
+        ),
+        (
+            [{"loss": 1.0, "tokens": None}],
+            {"result_rows": {"loss": ("mean", "tokens"), "tokens": "first"}},
+            "cannot take the mean of float at loss: ",
+        ),
+        (
+            [{"labels": [1]}, {"labels": [2]}],
+            {"result_rows": ("lables",)},
+            "worker 0 returned no 'lables', which result_rows names, but 'labels', did you mean labels",
+        ),
+        ([{"a": 1, "b": 2}, {"a": 1}], {"result_rows": {"b": "sum"}}, "worker 1 returned no 'b'"),
+        ([[1], [2]], {"result_rows": "ids"}, "worker 0 returned no 'ids', which result_rows names, but a list"),
+        ([([1], 2)], {"result_rows": (0, 2)}, "worker 0 returned no 2, which result_rows names, but 0, 1"),
+        ([{}, 5], {"collect": "mean"}, "worker 0 returned dict at the result and worker 1 int"),
+        ([5, {}], {"collect": "mean"}, "worker 0 returned int at the result and worker 1 dict"),
+        ([{"a": {}}, {"a": 5}], {}, "worker 0 returned dict at a and worker 1 int"),
+        ([{"a": 1}, Pair(1, 2)], {}, "worker 0 returned dict at the result and worker 1 Pair"),
+        ([{"a": [Rows([1])]}, {"a": [2]}], {}, "worker 0 returned list at a and worker 1 list, one with rows"),
+    ],
+)
+def test_what_a_declaration_looks_for_and_does_not_find_is_refused(
+    results: list[Any], options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(PlanError, match=words):
+        joined(results, **options)
+
+
+def test_keys_are_looked_for_in_whatever_depth_and_not_where_nothing_was_returned() -> None:
+    assert joined([{"x": [{"ids": [1]}]}, {"x": [{"ids": [2]}]}], result_rows="ids") == {"x": [{"ids": [1, 2]}]}
+    assert joined([Pair({"n": 1}, 2), Pair({"n": 3}, 4)], result_rows={"n": "sum", "second": "max"}) == Pair(
+        {"n": 4}, 4
+    )
+    assert joined([None, None], result_rows="ids") is None
+
+
+@pytest.mark.parametrize("collect", ["first", "last_pp_first"])
+def test_the_first_shard_s_is_taken_whatever_the_others_returned(collect: str) -> None:
+    for other in (None, 5, {"b": 2}, {}, [1]):
+        assert joined([{"a": 1}, other], collect=collect) == {"a": 1}
+        assert joined([other, {"a": 1}], collect=collect) == other
+    # What has a rule of its own is looked for in all of them.
+    results: list[Any] = [{"a": 1, "n": 2}, {"n": 3, "b": 2}]
+    assert joined(results, collect=collect, result_rows={"n": "sum"}) == {"a": 1, "n": 5}
+    assert joined([{"a": 1, "n": [2]}, {"n": [3]}], collect=collect, result_rows="n") == {"a": 1, "n": [2, 3]}
+    assert joined([{"x": Rows([1])}, {"x": Rows([2])}], collect=collect) == {"x": [1, 2]}
+    assert joined([{"a": 1}, {"a": None}], result_rows={"a": "first"}) == {"a": 1}
+    with pytest.raises(PlanError, match="worker 1 returned no 'n'"):
+        joined([{"a": 1, "n": 2}, None], collect=collect, result_rows={"n": "sum"})
+
+
+def test_what_is_no_number_is_the_highest_wherever_it_comes() -> None:
+    nan = float("nan")
+    for made in (float, np.float32, torch.tensor, lambda value: np.array([value]), lambda value: [value]):
+        for values in ([nan, 1.0], [1.0, nan], [2.0, nan, 3.0]):
+            found = joined([{"a": made(value)} for value in values], result_rows={"a": "max"})["a"]
+            assert np.isnan(np.asarray(found)).all()
+        (highest,) = joined([{"a": made(value)} for value in (1.0, 3.0, 2.0)], result_rows={"a": "max"}).values()
+        assert np.asarray(highest).max() == 3.0
+    assert joined([{"a": 2}, {"a": True}, {"a": 3}], result_rows={"a": "max"})["a"] == 3
+
+
 def test_what_has_no_rows_does_not_enter_a_mean() -> None:
     assert joined([2.0, float("nan")], [3.0, 0.0], collect="mean") == 2.0
     assert joined([{"a": [1.0, 2.0]}, {"a": []}], [3.0, 0.0], collect="mean") == {"a": [1.0, 2.0]}

@@ -23,8 +23,9 @@ from twinkle.remote.exchange import Exchange, UnreadableError, exchange
 from twinkle.remote.handle import Sharded, Store
 from twinkle.remote.handover import hand_over
 from twinkle.remote.keeping import Keeper, check_ranks, described, key_of
+from twinkle.remote.lookups import Leaf, check_alike
 from twinkle.remote.masking import Delivery
-from twinkle.remote.results import Leaf, combined
+from twinkle.remote.results import combined
 from twinkle.remote.session import current_session
 from twinkle.remote.signature import method_of
 from twinkle.remote.split import alike, end_to_end, layout_of
@@ -351,7 +352,11 @@ class _Call:
             return collect(rests, self.component.mesh)
         if collect == "none":
             return rests
-        return combined(rests, weights, self.declaration, lambda leaf: self._rows(leaf, bare, leaves, layout), found)
+
+        def rows_of(leaf: Leaf) -> Any:
+            return self._rows(leaf, bare, leaves, layout, found)
+
+        return combined(rests, weights, self.declaration, rows_of, found)
 
     def _told(self, reply: Reply | None, layout: Layout | None) -> list[Any]:
         """What every rank has to say but for its rows, in rank order: its reply, and the digest of its result."""
@@ -369,8 +374,10 @@ class _Call:
         others[self.peers.rank] = mine, digest
         return others
 
-    def _rows(self, leaf: Leaf, bare: Sequence[Reply], leaves: Any, layout: Layout | None) -> Any:
+    def _rows(self, leaf: Leaf, bare: Sequence[Reply], leaves: Any, layout: Layout | None, found: list[int]) -> Any:
         counts = [reply.counts[leaf.index] for reply in bare]
+        kinds = {w: bare[at].kinds[leaf.index] for at, w in enumerate(found) if counts[at]}
+        check_alike(self.declaration.name, leaf.name, kinds)
         if layout is None:
             made = end_to_end([count or 0 for count in counts])
         else:

@@ -19,8 +19,9 @@ from twinkle.remote import rows as row_tools
 from twinkle.remote.arguments import Part, Prepared, prepare
 from twinkle.remote.counting import traffic
 from twinkle.remote.handle import Sharded, Store, Zipped
+from twinkle.remote.lookups import Leaf, check_alike
 from twinkle.remote.pickling import packed
-from twinkle.remote.results import Leaf, combined
+from twinkle.remote.results import combined
 from twinkle.remote.sources import Keeper, Plan, Sources, cut_at_source
 from twinkle.remote.split import alike, end_to_end, layout_of
 from twinkle.remote.waiting import Deadline, Told, results_of, rows_told
@@ -337,6 +338,8 @@ class _Call:
 
     def _rows(self, leaf: Leaf, replies: dict[int, Reply], found: Sequence[int]) -> Any:
         """The joined rows of one leaf: a handle, or the rows."""
+        kinds = {worker: replies[worker].kinds[leaf.index] for worker in found if replies[worker].counts[leaf.index]}
+        check_alike(self.declaration.name, leaf.name, kinds)
         layout = self._result_layout(leaf, replies, found)
         if not self.keep:
             parts = [replies[worker].rows[leaf.index].opened() for worker in found]

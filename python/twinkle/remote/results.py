@@ -7,11 +7,15 @@ each by its rule: `list` (one per shard), `mean` (weighted by rows or by another
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
+from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import PlanError
 from twinkle.remote import trees
+from twinkle.remote.lookups import Leaf, check_keys, missing
 from twinkle.remote.markers import Global, Rows, Same
 from twinkle.remote.rows import count
 
@@ -25,14 +29,6 @@ __all__ = ["Cut", "Leaf", "combined", "split_result", "unmarked"]
 
 #: Whole numbers without a sign that fit into the widest with one.
 _SMALL = ("uint8", "uint16", "uint32")
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """The place in a result where rows were taken out: the number of the leaf and the path it had."""
-
-    index: int
-    name: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +133,7 @@ def combined(
 
     `workers` are the numbers of the workers whose rests these are, for the words of a refusal.
     """
+    check_keys(rests, declaration, workers)
     return _Combination(weights, declaration, rows_of, workers).node(list(rests), ())
 
 
@@ -148,25 +145,42 @@ class _Combination:
 
     def node(self, found: list[Any], path: trees.Path, beside: list[Any] | None = None) -> Any:
         first = found[0]
+        if self._is_first_s(first, path):
+            return first
         self._check_kinds(found, path)
         if isinstance(first, Leaf):
             return self.rows_of(first)
         if self._opens(first, path):
-            keys = [[key for key, _ in trees.children(value)] for value in found]
-            for worker, other in zip(self.workers, keys, strict=True):
-                if set(other) != set(keys[0]):
-                    missing = ", ".join(sorted(map(repr, set(keys[0]) ^ set(other))))
+            columns = [dict(trees.children(value)) for value in found]
+            keys = [key for key in columns[0] if not self._is_first_s(columns[0][key], (*path, key))]
+            for worker, other in zip(self.workers, columns, strict=True):
+                differing = {key for key in other.keys() ^ columns[0].keys() if key in keys or self._counts(path, key)}
+                if differing:
                     raise PlanError(
                         f"{self.declaration.name}: worker {worker} and worker {self.workers[0]} returned different "
-                        f"keys at {_at(path)}: {missing}",
+                        f"keys at {_at(path)}: {', '.join(sorted(map(repr, differing)))}",
                         worker=worker,
                         key=_at(path),
                     )
-            columns = [dict(trees.children(value)) for value in found]
-            made = {key: self.node([column[key] for column in columns], (*path, key), found) for key in keys[0]}
+            made = columns[0] | {key: self.node([one[key] for one in columns], (*path, key), found) for key in keys}
             # Every part is settled already, whatever it holds now.
             return trees.rebuilt(first, lambda _, at: (True, made[at[0]]) if at else (False, None))
         return self._by_rule(found, path, beside)
+
+    def _rule(self, path: trees.Path) -> str | tuple[str, str]:
+        return (self.declaration.rule(path[-1]) if path else None) or self.declaration.default_rule
+
+    def _counts(self, path: trees.Path, key: str | int) -> bool:
+        """Whether a key that the first result lacks is looked at in the others."""
+        return self._rule((*path, key)) != "first"
+
+    def _is_first_s(self, node: Any, path: trees.Path) -> bool:
+        """Whether a part of the first result is taken whatever the others have in its place."""
+        if isinstance(node, Leaf) or self._rule(path) != "first":
+            return False
+        if trees.are_scalars(node) or not trees.is_branch(node):
+            return True
+        return all(self._is_first_s(child, (*path, key)) for key, child in trees.children(node))
 
     def _opens(self, node: Any, path: trees.Path) -> bool:
         """Whether the parts of a node follow rules of their own."""
@@ -175,30 +189,41 @@ class _Combination:
         return trees.is_branch(node)
 
     def _check_kinds(self, found: list[Any], path: trees.Path) -> None:
+        """Refuses rows beside what is none, None beside anything else, and parts that are not alike."""
+
+        def kind(value: Any) -> Any:
+            if value is None or isinstance(value, Leaf):
+                return "rows" if value is not None else None
+            if not self._opens(value, path):
+                return "value"
+            # The class of a script is another one in every process.
+            return Mapping if isinstance(value, Mapping) else (type(value).__qualname__,)
+
         for worker, value in zip(self.workers, found, strict=True):
-            if (value is None) != (found[0] is None) or isinstance(value, Leaf) != isinstance(found[0], Leaf):
+            if kind(value) != kind(found[0]):
                 kinds = ["rows" if isinstance(v, Leaf) else type(v).__name__ for v in (found[0], value)]
+                alike = ", one with rows in it" if kinds[0] == kinds[1] else ""
                 raise PlanError(
                     f"{self.declaration.name}: worker {self.workers[0]} returned {kinds[0]} at {_at(path)} and worker "
-                    f"{worker} {kinds[1]}; the workers whose results are collected must return alike",
+                    f"{worker} {kinds[1]}{alike}; the workers whose results are collected must return alike",
                     worker=worker,
                     key=_at(path),
                 )
 
     def _by_rule(self, found: list[Any], path: trees.Path, beside: list[Any] | None) -> Any:
-        rule = self.declaration.rule(path[-1]) if path else None
-        rule = self.declaration.default_rule if rule is None else rule
+        rule = self._rule(path)
         if found[0] is None and (rule != "list" or not path):
             return None
         if rule == "list":
             return found
         if rule == "first":
             return found[0]
-        weights = self.weights
+        key = None
         if isinstance(rule, tuple):
             rule, key = rule
-            weights = [float(dict(trees.children(values)).get(key, 0)) for values in beside or ()]
+            self._check_weighed(key, path, beside or [])
         try:
+            weights = self.weights if key is None else [float(_columns(values)[key]) for values in beside or ()]
             return _folded(found, weights, rule)
         except (TypeError, ValueError, RuntimeError) as error:
             raise PlanError(
@@ -206,6 +231,12 @@ class _Combination:
                 "; give that key a rule in result_rows, as {'key': 'list'}",
                 key=_at(path),
             ) from error
+
+    def _check_weighed(self, key: str, path: trees.Path, beside: list[Any]) -> None:
+        for worker, values in zip(self.workers, beside, strict=True):
+            columns = _columns(values)
+            if key not in columns:
+                raise missing(self.declaration.name, worker, key, f"weighs {_at(path)}, beside it", values, columns)
 
 
 def _folded(found: list[Any], weights: list[float], rule: str) -> Any:
@@ -221,10 +252,7 @@ def _folded(found: list[Any], weights: list[float], rule: str) -> Any:
         parts = [_folded(list(column), weights, rule) for column in zip(*found, strict=True)]
         return type(found[0])(parts)
     if rule == "max":
-        highest = found[0]
-        for value in found[1:]:
-            highest = max(highest, value) if not getattr(value, "shape", ()) else _elementwise_max(highest, value)
-        return highest
+        return reduce(_highest, found)
     if rule == "mean":
         whole = sum(weights)
         shares = [weight / whole for weight in weights] if whole else [1 / len(found)] * len(found)
@@ -250,11 +278,24 @@ def _counted(value: Any) -> Any:
     return value.astype("int64") if getattr(dtype, "kind", "") in ("b", "i") or str(dtype) in _SMALL else value
 
 
-def _elementwise_max(first: Any, second: Any) -> Any:
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(first, torch.Tensor):
-        return torch.maximum(first, second)
-    return sys.modules["numpy"].maximum(first, second)
+def _highest(first: Any, second: Any) -> Any:
+    """The higher of two, element by element; what is no number is the highest of all."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and (isinstance(first, torch.Tensor) or isinstance(second, torch.Tensor)):
+        return torch.maximum(torch.as_tensor(first), torch.as_tensor(second))
+    if numpy is not None and (hasattr(first, "shape") or hasattr(second, "shape")):
+        return numpy.maximum(first, second)
+    return (
+        first
+        if isinstance(first, float) and isnan(first)
+        else second
+        if isinstance(second, float) and isnan(second)
+        else max(first, second)
+    )
+
+
+def _columns(node: Any) -> dict[Any, Any]:
+    return dict(trees.children(node))
 
 
 def _has_leaf(node: Any) -> bool:

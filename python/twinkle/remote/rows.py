@@ -18,6 +18,8 @@ __all__ = ["count", "each", "join", "kind", "leaf", "lengths", "take"]
 
 
 Cut = tuple[int, int]
+#: Dtypes of texts, by their NumPy letter.
+_TEXTS = {"U": "str", "S": "bytes"}
 
 
 def count(value: Any) -> int | None:
@@ -112,7 +114,11 @@ def _is_array(value: object) -> bool:
 
 
 def _kind(value: Any) -> str:
-    return f"{type(value).__name__} of {value.dtype}" if _is_array(value) else type(value).__name__
+    if not _is_array(value):
+        return type(value).__name__
+    # Texts of different width are one type: NumPy widens them.
+    kind = getattr(value.dtype, "kind", "")
+    return f"{type(value).__name__} of {_TEXTS.get(kind, value.dtype)}"
 
 
 def _joined_arrays(pieces: Sequence[Any], value: Any) -> Any:
@@ -130,7 +136,7 @@ def _joined_arrays(pieces: Sequence[Any], value: Any) -> Any:
         made = sys.modules["torch"].cat(list(pieces)) if tensors else _numpy_of(first).concatenate(list(pieces))
     else:
         shape = (sum(int(piece.shape[0]) for piece in pieces), *wide)
-        made = pieces[0].new_full(shape, value) if tensors else _full(first, shape, value)
+        made = pieces[0].new_full(shape, value) if tensors else _full(pieces, shape, value)
         at = 0
         for piece in pieces:
             made[(slice(at, at + piece.shape[0]), *(slice(0, size) for size in piece.shape[1:]))] = piece
@@ -144,10 +150,10 @@ def _numpy_of(array: Any) -> Any:
     return numpy.ma if isinstance(array, numpy.ma.MaskedArray) else numpy
 
 
-def _full(array: Any, shape: tuple[int, ...], value: Any) -> Any:
+def _full(pieces: Sequence[Any], shape: tuple[int, ...], value: Any) -> Any:
     numpy = sys.modules["numpy"]
-    made = numpy.full(shape, value, dtype=array.dtype)
-    return made.view(type(array)) if isinstance(array, numpy.ma.MaskedArray) else made
+    made = numpy.full(shape, value, dtype=numpy.result_type(*pieces))
+    return made.view(type(pieces[0])) if isinstance(pieces[0], numpy.ma.MaskedArray) else made
 
 
 def _tensor_type() -> Any:
