@@ -179,7 +179,7 @@ def test_pieces_of_another_layout_or_shard_than_was_planned_are_refused(target: 
         taker.same(_of_another(handle, identity=identity + 1))
     assert isinstance(caught.value.cause, PlanError)
     assert (
-        f"PlanError: Echo.same: a piece of shard {caught.value.cause.shard} of layout {identity:x} arrived where shard "
+        f"PlanError: a piece of shard {caught.value.cause.shard} of layout {identity:x} arrived where shard "
         f"{caught.value.cause.shard} of layout {identity + 1:x} was planned" in str(caught.value)
     )
     with pytest.raises(RemoteCallError, match=r"a piece of shard [01] of layout \w+ arrived where shard [01] of"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from tests.remote import feeding
 from tests.remote.inline import component, inline_ray
-from twinkle import DeviceMesh
+from twinkle import DeviceMesh, Sharded
 from twinkle.errors import PlanError
 
 # A type checker does not see what the decorator adds.
@@ -67,6 +68,26 @@ def test_keys_that_a_declaration_names_are_looked_for_in_the_results_of_all_shar
         two.folded([full, {"loss": 1.0, "tokens": 1, "peek": 1}])
     with pytest.raises(PlanError, match="worker 0 returned no 'tokens', which weighs loss, beside it, but"):
         two.folded([{"loss": 1.0, "peak": 1}] * 2)
+
+
+READS: dict[str, Any] = {
+    "gather": lambda wrong, _: wrong.gather(),
+    "row": lambda wrong, _: wrong[0],
+    "map": lambda wrong, _: wrong.map(str),
+    "whole pieces": lambda wrong, taker: taker.same(wrong),
+    "cut pieces": lambda wrong, taker: taker.same(wrong.select([1, 0])),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_a_piece_that_is_not_the_planned_one_is_refused_however_it_is_read(two: Any, read: Any) -> None:
+    made, other = two.same([1, 2, 3, 4]), two.same([1, 2, 3])
+    store, another = made.pieces[0].store, other.pieces[0].store
+    words = r"a piece of shard [01] of layout (\w+) arrived where shard [01] of layout (\w+) was planned"
+    for holders in (store.holders[::-1], another.holders):
+        with pytest.raises(PlanError, match=words):
+            read(Sharded(made.layout, replace(store, holders=holders).pieces()), two)
+    assert made.gather() == [1, 2, 3, 4]
 
 
 def test_the_first_shard_s_result_is_taken_alone(two: Any) -> None:

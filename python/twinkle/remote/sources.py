@@ -44,7 +44,7 @@ class Keeper:
         deadline, blob = Deadline(timeout), packed(function)
         calls = [(piece, cuts, *holder) for piece, cuts in asked for holder in piece.store.holders[piece.shard]]
         references = [
-            _host(piece, worker, "map").mapped.remote(reference, piece.leaf, cuts, blob)
+            _host(piece, worker, "map").mapped.remote(reference, piece.leaf, cuts, blob, _expected(piece))
             for piece, cuts, worker, reference in calls
         ]
         found = results_of(references, deadline, "map", lambda at: _told(calls[at][0], calls[at][2]))
@@ -63,6 +63,11 @@ def _host(piece: Piece, worker: int, method: str) -> Any:
     return group.hosts[worker]
 
 
+def _expected(piece: Piece) -> tuple[int, int]:
+    """What a stored piece says of itself, where it is the right one: its layout and its shard of that."""
+    return piece.store.identity, piece.store.keeper.shards[piece.shard]
+
+
 def _told(piece: Piece, worker: int) -> dict[str, Any]:
     """What a failure says about who was asked for a piece."""
     node = piece.store.keeper.component.group.node_of(worker)
@@ -79,7 +84,8 @@ def _asked(
     references: list[Any] = []
     for (piece, worker), places in calls.items():
         reference, bundles = wanted[places[0]][1][1], [wanted[at][2] for at in places]
-        references.append(_host(piece, worker, method).pieces.remote(reference, piece.leaf, bundles, put=put))
+        remote = _host(piece, worker, method).pieces.remote
+        references.append(remote(reference, piece.leaf, bundles, _expected(piece), put=put))
     asked = list(calls)
     found = results_of(references, deadline, method, lambda at: _told(*asked[at]))
     made: list[Any] = [None] * len(wanted)
@@ -153,8 +159,7 @@ class Plan:
             leaf = piece.leaf
             if not self._is_whole(at, cuts):
                 reference, leaf = self.cut[at, holder, cuts], 0
-            expected = (piece.store.identity, piece.store.keeper.shards[piece.shard])
-            origins[at] = (sources.place(reference, expected, piece, holder), leaf)
+            origins[at] = (sources.place(reference, _expected(piece), piece, holder), leaf)
 
         def located(read: Read) -> tuple[int, int, tuple[int, int]]:
             at, start, stop = read

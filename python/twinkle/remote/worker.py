@@ -161,7 +161,8 @@ class Host:
         component = self.components[request.component]
         current.positions, current.positions_mesh = component.positions, component.mesh
         current.device_mesh = component.mesh
-        _check_pieces(request, pieces)
+        for piece, expected in zip(pieces, request.expected, strict=True):
+            _check_piece(piece, expected)
         args, kwargs = pickle.loads(template)
         found = None if plain is None else pickle.loads(plain)
         declaration, method = method_of(type(component.instance), request.method)
@@ -182,10 +183,13 @@ class Host:
         return _with_rows(reply, back, _received(pieces))
 
     @sendable_errors()
-    def pieces(self, found: Stored, leaf: int, bundles: Sequence[Cuts], *, put: bool) -> list[Any]:
+    def pieces(
+        self, found: Stored, leaf: int, bundles: Sequence[Cuts], expected: tuple[int, int], *, put: bool
+    ) -> list[Any]:
         """Rows of what is stored here, one value per bundle: as references to what stays here, or the rows."""
         import ray
 
+        _check_piece(found, expected)
         # A view would carry the whole array it looks into.
         whole = found.leaves[leaf].opened(own=False)
         cut = [_own(rows.take(whole, cuts)) for cuts in bundles]
@@ -194,10 +198,13 @@ class Host:
         return list(map(Packed, cut))
 
     @sendable_errors()
-    def mapped(self, found: Stored, leaf: int, cuts: Cuts, function: bytes) -> tuple[list[Any], list[int] | None]:
+    def mapped(
+        self, found: Stored, leaf: int, cuts: Cuts, function: bytes, expected: tuple[int, int]
+    ) -> tuple[list[Any], list[int] | None]:
         """Applies a function to stored rows and keeps the results here."""
         import ray
 
+        _check_piece(found, expected)
         apply = pickle.loads(function)
         own = copied(rows.take(found.leaves[leaf].opened(own=False), cuts))
         made = [apply(row) for row in rows.each(own)]
@@ -284,14 +291,13 @@ def _filled(fill: Fill, plain: Any, opened: _Opened, delivery: Delivery) -> Any:
     return delivery.rows(value, fill.name, real)
 
 
-def _check_pieces(request: Request, pieces: Sequence[Stored]) -> None:
-    for found, expected in zip(pieces, request.expected, strict=True):
-        if (found.identity, found.shard) != expected:
-            raise PlanError(
-                f"{request.method}: a piece of shard {found.shard} of layout {found.identity:x} arrived where shard "
-                f"{expected[1]} of layout {expected[0]:x} was planned",
-                shard=found.shard,
-            )
+def _check_piece(found: Stored, expected: tuple[int, int]) -> None:
+    if (found.identity, found.shard) != expected:
+        raise PlanError(
+            f"a piece of shard {found.shard} of layout {found.identity:x} arrived where shard "
+            f"{expected[1]} of layout {expected[0]:x} was planned",
+            shard=found.shard,
+        )
 
 
 def _received(pieces: Sequence[Stored]) -> int:
