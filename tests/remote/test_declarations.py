@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from twinkle import remote_class, remote_function
+import twinkle
+from tests.remote import feeding
+from tests.remote.inline import component, inline_ray
+from twinkle import DeviceMesh, remote_class, remote_function
 from twinkle.errors import PlanError
 from twinkle.remote.signature import Declaration, declared
 
@@ -140,6 +143,38 @@ def test_a_remote_method_keeps_its_name_and_doc() -> None:
 
     assert (Component.forward.__name__, Component.forward.__doc__) == ("forward", "Runs.")
     assert Component().forward([1]) == [1]
+
+
+@pytest.mark.parametrize(
+    ("returned", "told"),
+    [
+        (5, "5"),
+        (None, "None"),
+        ("ab", "'ab'"),
+        (((1,),), r"\(\(1,\),\)"),
+        ((1, {}), r"\(1, \{\}\)"),
+        (("ab", {}), r"\('ab', \{\}\)"),
+        (((1,), [2]), r"\(\(1,\), \[2\]\)"),
+        (((1,), {2: 3}), r"\(\(1,\), \{2: 3\}\)"),
+    ],
+)
+def test_a_function_that_dispatches_returns_the_arguments_of_a_worker(returned: Any, told: str) -> None:
+    words = (
+        rf"Model.dispatched: dispatch\(\d, 0, args, kwargs, device_mesh\) returned {told}: it returns the arguments of "
+        r"that worker as a pair, \(args, kwargs\): a list or tuple, and a mapping with names as keys"
+    )
+    model: Any = feeding.Model
+    with inline_ray():
+        two = component(model, DeviceMesh.from_sizes(dp_size=2))
+        with pytest.raises(PlanError, match=words):
+            two.dispatched(returned)
+        assert two.dispatched([[1], {"x": 2}]) == [((1,), {"x": 2})] * 2
+    twinkle.initialize("local")
+    try:
+        with pytest.raises(PlanError, match=words):
+            model().dispatched(returned)
+    finally:
+        twinkle.shutdown()
 
 
 def test_a_class_says_what_ends_its_constructors_in_the_same_words() -> None:

@@ -188,7 +188,7 @@ NUMBERS = [
     ("minibatch", [2, 2], "2"),
     ("minibatch", [-1, 2], "-1"),
     ("minibatch", [0, 0], "0"),
-    ("minibatch", [0], "mini-batches"),
+    ("minibatch", [0], r"say (into|of) how many even ones, as (mini-batch 0 of them: minibatch\(0, count\)|count)"),
 ]
 
 

@@ -14,7 +14,7 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 from twinkle.errors import PlanError
-from twinkle.platform.checks import LIST_CAP
+from twinkle.platform.checks import LIST_CAP, shown
 from twinkle.remote import trees
 from twinkle.remote.handle import Sharded, Zipped, is_handle
 from twinkle.remote.joining import joined
@@ -23,7 +23,7 @@ from twinkle.remote.rows import count
 from twinkle.remote.signature import Declaration
 from twinkle.remote.singles import is_single
 
-__all__ = ["Part", "Prepared", "Slot", "check_travels", "filled", "prepare"]
+__all__ = ["Part", "Prepared", "Slot", "check_travels", "dispatched", "filled", "prepare"]
 
 
 _LAZY = (AsyncGeneratorType, CoroutineType, GeneratorType)
@@ -117,6 +117,26 @@ def prepare(
     for name, value in undeclared:
         _refuse_undeclared(declaration, name, value, rows, first=name == _first(bound.signature))
     return Prepared(bound.args, bound.kwargs, tuple(collector.parts), rows)
+
+
+def dispatched(  # noqa: PLR0917 - what such a function is called with
+    declaration: Declaration, workers: int, worker: int, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of one worker, by the function that dispatches; refused where it returns anything else."""
+    found = declaration.dispatch(workers, worker, args, kwargs, mesh)
+    pair = found if isinstance(found, (list, tuple)) and len(found) == 2 else (None, None)
+    if (
+        not isinstance(pair[0], (list, tuple))
+        or not isinstance(pair[1], Mapping)
+        or not all(isinstance(name, str) for name in pair[1])
+    ):
+        raise PlanError(
+            f"{declaration.name}: dispatch({workers}, {worker}, args, kwargs, device_mesh) returned {shown(found)}: it "
+            "returns the arguments of that worker as a pair, (args, kwargs): a list or tuple, and a mapping with names "
+            "as keys",
+            worker=worker,
+        )
+    return tuple(pair[0]), dict(pair[1])
 
 
 def filled(template: Any, values: list[Any]) -> Any:

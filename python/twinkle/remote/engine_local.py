@@ -16,7 +16,7 @@ from twinkle.errors import PlanError, RemoteCallError
 from twinkle.plan import Layout, route
 from twinkle.platform import Platform
 from twinkle.remote import rows as row_tools
-from twinkle.remote.arguments import Part, Prepared, filled, prepare
+from twinkle.remote.arguments import Part, Prepared, dispatched, filled, prepare
 from twinkle.remote.brought import Brought, inner_part, is_own
 from twinkle.remote.counting import traffic
 from twinkle.remote.exchange import Exchange, UnreadableError, exchange
@@ -165,8 +165,9 @@ class _Call:
         declaration = self.declaration
         try:
             if callable(declaration.dispatch):
-                args, kwargs = declaration.dispatch(self.mesh.world_size, self.position or 0, args, kwargs, self.mesh)
-            return prepare(declaration, tuple(args), dict(kwargs), mine=self.peers is not None)
+                workers, worker = self.mesh.world_size, self.position or 0
+                args, kwargs = dispatched(declaration, workers, worker, args, kwargs, self.mesh)
+            return prepare(declaration, args, kwargs, mine=self.peers is not None)
         except Exception as error:
             # The others may have been given what can be called.
             if self.peers is not None:
@@ -376,8 +377,8 @@ class _Call:
 
     def _rows(self, leaf: Leaf, bare: Sequence[Reply], leaves: Any, layout: Layout | None, found: list[int]) -> Any:
         counts = [reply.counts[leaf.index] for reply in bare]
-        kinds = {w: bare[at].kinds[leaf.index] for at, w in enumerate(found) if counts[at]}
-        check_alike(self.declaration.name, leaf.name, kinds)
+        told = {worker: bare[at].kinds[leaf.index] for at, worker in enumerate(found) if counts[at]}
+        check_alike(self.declaration.name, leaf.name, told)
         if layout is None:
             made = end_to_end([count or 0 for count in counts])
         else:

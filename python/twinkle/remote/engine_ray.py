@@ -16,7 +16,7 @@ from twinkle.errors import PlanError
 from twinkle.plan import Layout, Placement
 from twinkle.platform import Platform
 from twinkle.remote import rows as row_tools
-from twinkle.remote.arguments import Part, Prepared, prepare
+from twinkle.remote.arguments import Part, Prepared, dispatched, prepare
 from twinkle.remote.counting import traffic
 from twinkle.remote.handle import Sharded, Store, Zipped
 from twinkle.remote.lookups import Leaf, check_alike
@@ -156,8 +156,8 @@ class _Call:
         self.sources: list[Sources] = []
         if callable(declaration.dispatch):
             total = component.workers
-            pairs = [declaration.dispatch(total, w, args, kwargs, component.mesh) for w in self.target.workers]
-            self.prepared_each = [prepare(declaration, tuple(a), dict(k), engine=Keeper) for a, k in pairs]
+            pairs = [dispatched(declaration, total, w, args, kwargs, component.mesh) for w in self.target.workers]
+            self.prepared_each = [prepare(declaration, *pair, engine=Keeper) for pair in pairs]
         else:
             self.prepared_each = [prepare(declaration, args, kwargs, engine=Keeper)]
         self.layout = layout_of(declaration, self.prepared.rows, self.target.shards)

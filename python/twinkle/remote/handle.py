@@ -211,6 +211,11 @@ class Sharded(_RowsBase):
     def minibatch(self, index: int, count: int | None = None) -> Sharded:
         """The rows of one mini-batch: of `count` even ones, or of those the call's split made. Nothing is moved."""
         if count is None:
+            if self.layout.cuts(0) is None:
+                raise PlanError(
+                    f"these {len(self)} rows were not split into mini-batches: say into how many even ones, as "
+                    f"mini-batch {index} of them: minibatch({index}, count)"
+                )
             return self._viewed(self.layout.minibatch(index))
         from twinkle.plan import Layout
 
