@@ -10,6 +10,7 @@ from twinkle.dataloader.course import course_named, course_of
 from twinkle.dataloader.cut import Cut, EvenGrid, dropped_words
 from twinkle.dataloader.order import declared_length
 from twinkle.dataloader.place import Peers, mesh_of, place_of
+from twinkle.dataloader.progress import Progress
 from twinkle.dataloader.reader import RowReader
 from twinkle.dataloader.repair import Limits
 from twinkle.dataloader.run import RowRun, Setting, StreamRun, Tickets
@@ -145,7 +146,7 @@ class DataLoader:
         self._setting = Setting(self._place, Peers(self._place), cut, self.seed, self.max_bad)
         self._reader = self._make_reader(shuffle=shuffle)
 
-        self._cursor, self._resumed = Cursor(0, 0), False
+        self._progress = Progress()
         self._mended: dict[tuple[int, int], Mended] = {}
         self._run: RowRun | StreamRun | None = None
         #: The layout of the batch that was delivered last.
@@ -201,13 +202,15 @@ class DataLoader:
 
         After `initialize('local')` they are handles: this rank's plain rows are the `local` of each.
         """
-        return self._batches(*self._begin())
+        begun = self._begin()
+        return iter(()) if begun is None else self._batches(*begun)
 
     def steps(self) -> Iterator[Step]:
         """The same batches, plain in every mode, each with its layout and shard."""
-        return self._steps(*self._begin())
+        begun = self._begin()
+        return iter(()) if begun is None else self._steps(*begun)
 
-    def _begin(self) -> tuple[RowRun | StreamRun, Iterator[Delivery]]:
+    def _begin(self) -> tuple[RowRun | StreamRun, Iterator[Delivery]] | None:
         now = place_of(self.device_mesh)
         if now != self._place:
             raise PlanError(
@@ -217,12 +220,13 @@ class DataLoader:
                 made_for=self._place.shard,
                 now=now.shard,
             )
-        epoch, start = self._cursor if self._resumed else Cursor(self._cursor.epoch, 0)
-        run = self._run_from(epoch, start)
-        # A loaded position counts until a batch of it is delivered.
-        self._cursor = Cursor(epoch, start)
+        if self._progress.at_end:
+            self._progress.begin()
+            return None
+        run = self._run_from(*self._progress.beginning)
+        self._progress.begin()
         self._run = self._tickets.run = run
-        self._generator.manual_seed(hashed(self.seed, epoch, self._place.shard or 0))
+        self._generator.manual_seed(hashed(self.seed, run.epoch, self._place.shard or 0))
         alone = not self._torch.num_workers and not self._torch.pin_memory
         # Without workers there is nothing between the loop and the reader.
         deliveries = map(self._reader.read, run.tickets()) if alone else iter(self._torch)
@@ -275,7 +279,7 @@ class DataLoader:
             if run.dropped > known and self.tail == "keep":
                 warnings.warn(dropped_words(run.dropped, self._setting.cut), stacklevel=3)
             if self._run is run:
-                self._cursor, self._resumed = Cursor(run.epoch + 1, 0), False
+                self._progress.reach(Cursor(run.epoch + 1, 0))
         finally:
             # Frees the workers even where an error keeps this frame.
             del deliveries
@@ -314,8 +318,7 @@ class DataLoader:
                 raise PlanError(words, rows=listed, max_bad=self.max_bad)
         self.layout = arrival.layout
         if self._run is run:
-            self._resumed = False
-            self._cursor = Cursor(run.epoch + 1, 0) if arrival.last else Cursor(run.epoch, arrival.stop)
+            self._progress.reach(Cursor(run.epoch + 1, 0) if arrival.last else Cursor(run.epoch, arrival.stop))
 
     def __len__(self) -> int:
         """How many batches the iteration that is going on, or else the next one, yields.
@@ -324,7 +327,7 @@ class DataLoader:
         """
         if isinstance(self._run, RowRun):
             return len(self._run)
-        epoch, start = self._cursor if self._resumed else Cursor(self._cursor.epoch, 0)
+        epoch, start = self._progress.beginning
         if self._run is not None:
             start = self._run.start
         if self._is_stream:
@@ -336,8 +339,8 @@ class DataLoader:
                 )
                 raise TypeError(f"a loader of a {type(self.dataset).__name__} has no len(): {why}")
             assert self.batch_size is not None
-            return EvenGrid(self._rows, self.batch_size).count(start, self._setting.cut)
-        return len(self._run_from(epoch, start))  # type: ignore[arg-type]
+            return 0 if self._progress.at_end else EvenGrid(self._rows, self.batch_size).count(start, self._setting.cut)
+        return 0 if self._progress.at_end else len(self._run_from(epoch, start))  # type: ignore[arg-type]
 
     # The batch that was delivered last.
 
@@ -355,13 +358,16 @@ class DataLoader:
     @property
     def epoch(self) -> int:
         """The epoch of the next row to deliver."""
-        return self._cursor.epoch
+        return self._progress.cursor.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Goes to the beginning of an epoch; stays where the cursor is if it is in that epoch already."""
-        number = whole(epoch, "epoch", PlanError)
-        if number != self._cursor.epoch:
-            self._move(Cursor(number, 0))
+        """Goes to the beginning of an epoch; stays where the cursor is if it is in that epoch already.
+
+        Directly after a state or a number of samples was loaded that ends with an epoch, that epoch is over: the next
+        iteration yields nothing, and the one after it begins the next epoch.
+        """
+        if self._progress.choose(whole(epoch, "epoch", PlanError)):
+            self._run = None
 
     def state_dict(self) -> dict[str, Any]:
         """The cursor behind the batch delivered last, the same on every rank, as plain data.
@@ -369,9 +375,9 @@ class DataLoader:
         Batches that workers have read ahead do not count. `replaced` lists the bad rows that this data rank has met;
         nothing depends on it but the count for `max_bad`.
         """
-        return states.written(
-            self._cursor, self._identity(self._cursor.epoch), self.batch_size, self.tail, list(self._mended.values())
-        )
+        cursor = self._progress.cursor
+        mended = list(self._mended.values())
+        return states.written(cursor, self._identity(cursor.epoch), self.batch_size, self.tail, mended)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues behind a saved cursor, whatever the number of data ranks and workers was.
@@ -390,16 +396,13 @@ class DataLoader:
     @property
     def consumed_train_samples(self) -> int:
         """The rows delivered since the beginning of epoch 0, rows that are dropped at the end of epochs not counted."""
-        return (
-            self._cursor.epoch * self._rows_per_epoch() + self._cursor.next_row
-            if self._cursor.epoch
-            else self._cursor.next_row
-        )
+        epoch, next_row = self._progress.cursor
+        return epoch * self._rows_per_epoch() + next_row if epoch else next_row
 
     def get_state(self) -> dict[str, Any]:
         """`state_dict()`, with `consumed_train_samples` where the length of an epoch is known."""
         state = self.state_dict()
-        if not self._is_stream or self._rows is not None or self._cursor.epoch == 0:
+        if not self._is_stream or self._rows is not None or self._progress.cursor.epoch == 0:
             state["consumed_train_samples"] = self.consumed_train_samples
         return state
 
@@ -432,7 +435,8 @@ class DataLoader:
 
     def _move(self, cursor: Cursor) -> None:
         # An iteration that is going on keeps its batches, but no longer moves the cursor.
-        self._run, self._resumed, self._cursor = None, True, cursor
+        self._run = None
+        self._progress.load(cursor)
 
     def _rows_per_epoch(self) -> int:
         if self._is_stream:
@@ -440,7 +444,7 @@ class DataLoader:
                 raise PlanError("a stream without a length does not say how many rows its past epochs had")
             assert self.batch_size is not None
             return EvenGrid(self._rows, self.batch_size).end(0, self._setting.cut)
-        return self._run_from(self._cursor.epoch, 0).end  # type: ignore[union-attr]
+        return self._run_from(self._progress.cursor.epoch, 0).end  # type: ignore[union-attr]
 
     def _check_course(self, course: Any, next_row: int) -> None:
         if course.in_parts and next_row % self.batch_size:  # type: ignore[operator]
