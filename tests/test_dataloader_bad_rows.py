@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -238,3 +239,43 @@ def test_a_collate_function_that_stops_an_iteration_is_an_error_and_no_end(worke
     assert [next(batches), next(batches)] == [[0, 1], [2, 3]]
     with pytest.raises(PlanError, match="batch at position 4 of epoch 0 raised StopIteration, which is no end"):
         next(batches)
+
+
+def test_only_the_bad_rows_of_the_own_data_rank_count() -> None:
+    # One bad row in the share of each of two data ranks, and the state of one of them loaded by both.
+    mesh, data = mesh_of(dp=2), Faulty(8, none=[0, 2])
+    options: dict[str, Any] = {"batch_size": 4, "max_bad": 1}
+    for saver in range(2):
+        loader = loader_of(mesh, saver, data, **options)
+        with rank_of(mesh, saver):
+            list(loader)
+        state = json.loads(json.dumps(loader.state_dict()))
+        assert [entry["data_rank"] for entry in state["replaced"]] == [saver]
+        for rank in range(2):
+            resumed = loader_of(mesh, rank, data, **options)
+            resumed.load_state_dict(state)
+            assert resumed.state_dict() == state
+            with rank_of(mesh, rank):
+                assert len(list(resumed)) == 2
+            entries = resumed.state_dict()["replaced"]
+            assert sorted((entry["epoch"], entry["data_rank"]) for entry in entries) == [(0, saver), (1, rank)]
+
+
+def test_rows_named_by_tuples_are_the_same_rows_after_a_resume() -> None:
+    class Pairs:
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, row: tuple[int, int]) -> Any:
+            return None if row == (0, 1) else row
+
+    options: dict[str, Any] = {"batch_size": 2, "sampler": [(0, 0), (0, 1), (1, 0), (1, 1)], "max_bad": 1}
+    loader = loader_of(None, 0, Pairs(), **options)
+    with pytest.warns(UserWarning, match=r"row \(0, 1\) at position 1"):
+        first = list(loader)
+    state = loader.state_dict()
+    assert json.loads(json.dumps(state)) == state
+    assert state["replaced"][0]["row"] == [0, 1]
+    again = loader_of(None, 0, Pairs(), **options)
+    again.load_state_dict(json.loads(json.dumps(state)))
+    assert len(list(again)) == len(first)

@@ -153,6 +153,10 @@ STATES: list[tuple[dict[str, Any], str]] = [
     ({"next_row": -1}, "next_row of the state must be an integer >= 0, not -1"),
     ({"epoch": "x"}, "epoch of the state must be an integer >= 0, not 'x'"),
     ({"replaced": [3]}, "replaced of the state is no list of replaced rows: [3]"),
+    (
+        {"replaced": [{"epoch": 0, "data_rank": 0, "position": [1], "row": 1, "by": 2}]},
+        "position of a replaced row of the state must be an integer >= 0, not [1]",
+    ),
 ]
 
 

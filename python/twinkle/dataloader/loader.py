@@ -26,8 +26,9 @@ from twinkle.dataloader.source import (
     rows_in,
     tail_of,
 )
-from twinkle.dataloader.state import Cursor, Identity, Mended
+from twinkle.dataloader.state import Cursor, Identity
 from twinkle.dataloader.streams import StreamReader
+from twinkle.dataloader.tally import Tally
 from twinkle.dataloader.tickets import as_is
 from twinkle.errors import PlanError
 from twinkle.platform.checks import whole
@@ -147,7 +148,7 @@ class DataLoader:
         self._reader = self._make_reader(shuffle=shuffle)
 
         self._progress = Progress()
-        self._mended: dict[tuple[int, int], Mended] = {}
+        self._tally = Tally(self._place.shard or 0, self.max_bad, self.group)
         self._run: RowRun | StreamRun | None = None
         #: The layout of the batch that was delivered last.
         self.layout: Layout | None = None
@@ -299,23 +300,8 @@ class DataLoader:
 
     def _take(self, run: RowRun | StreamRun, arrival: Arrival) -> None:
         """Counts a batch as delivered, just before it is."""
-        for replaced in arrival.delivery.replaced:
-            key = (run.epoch, replaced.position)
-            if key not in self._mended:
-                self._mended[key] = Mended(run.epoch, self._place.shard or 0, replaced)
-                warnings.warn(
-                    f"row {replaced.row!r} at position {replaced.position} of epoch {run.epoch} is bad or stands "
-                    "beside a bad one "
-                    f"in its group; row {replaced.by!r} comes in its place",
-                    stacklevel=4,
-                )
         if arrival.delivery.replaced:
-            # A row that is bad in every epoch is one bad row.
-            rows = {repr(mended.replaced.row): mended.replaced.row for mended in self._mended.values()}
-            bad, listed = len(rows) // self.group, list(rows.values())
-            if bad > self.max_bad:
-                words = f"{bad} bad rows are more than max_bad={self.max_bad}: {listed[:20]}"
-                raise PlanError(words, rows=listed, max_bad=self.max_bad)
+            self._tally.add(run.epoch, arrival.delivery.replaced, stacklevel=4)
         self.layout = arrival.layout
         if self._run is run:
             self._progress.reach(Cursor(run.epoch + 1, 0) if arrival.last else Cursor(run.epoch, arrival.stop))
@@ -373,11 +359,11 @@ class DataLoader:
         """The cursor behind the batch delivered last, the same on every rank, as plain data.
 
         Batches that workers have read ahead do not count. `replaced` lists the bad rows that this data rank has met;
-        nothing depends on it but the count for `max_bad`.
+        nothing depends on it but the count for `max_bad`, in which a data rank takes up its own.
         """
         cursor = self._progress.cursor
-        mended = list(self._mended.values())
-        return states.written(cursor, self._identity(cursor.epoch), self.batch_size, self.tail, mended)
+        own, mended = self._identity(cursor.epoch), self._tally.entries
+        return states.written(cursor, own, self.batch_size, self.tail, mended)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues behind a saved cursor, whatever the number of data ranks and workers was.
@@ -391,7 +377,7 @@ class DataLoader:
         if course is not None:
             self._course = course
         self._move(cursor)
-        self._mended = {(row.epoch, row.replaced.position): row for row in mended}
+        self._tally.load(mended)
 
     @property
     def consumed_train_samples(self) -> int:

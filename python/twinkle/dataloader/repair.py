@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from twinkle.dataloader.order import Order
     from twinkle.dataloader.tickets import Ticket
 
-__all__ = ["Limits", "Repair", "Replaced", "drawn", "reason_of"]
+__all__ = ["Limits", "Repair", "Replaced", "drawn", "number", "reason_of"]
 
 
 class Limits(NamedTuple):
@@ -47,7 +47,7 @@ def reason_of(reason: Exception | None) -> str:
     return "it is None" if reason is None else f"{type(reason).__name__}: {reason}"
 
 
-def _plain(value: Any) -> Any:
+def number(value: Any) -> Any:
     """A number of Python for one of NumPy or torch, as samplers may give; everything else as it is."""
     return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
 
@@ -98,7 +98,7 @@ class Repair:
         group, rows, now = self._limits.group, self._ticket.rows, self.rows()
         slots = [slot for slot in range(len(rows)) if self.attempts[slot // group]]
         listed = {
-            self._positions[slot]: Replaced(self._positions[slot], _plain(rows[slot]), _plain(now[slot]))
+            self._positions[slot]: Replaced(self._positions[slot], number(rows[slot]), number(now[slot]))
             for slot in slots
         }
         return list(listed.values())

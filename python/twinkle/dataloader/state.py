@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from twinkle.dataloader.repair import Replaced
+from twinkle.dataloader.repair import Replaced, number
 from twinkle.errors import PlanError
 from twinkle.platform.checks import shown, whole
 
-__all__ = ["VERSION", "Cursor", "Identity", "Mended", "read", "written"]
+__all__ = ["VERSION", "Cursor", "Identity", "Mended", "plain", "read", "written"]
 
 VERSION = 1
 _FIELDS = ("v", "n", "seed", "epoch", "next_row", "batch", "tail", "order", "replaced")
@@ -38,9 +38,23 @@ class Identity(NamedTuple):
     order: str
 
 
+def plain(row: Any) -> Any:
+    """A row's name as JSON keeps it: numbers of Python, and lists for tuples."""
+    return [plain(part) for part in row] if isinstance(row, (list, tuple)) else number(row)
+
+
 def written(cursor: Cursor, identity: Identity, batch: int | None, tail: str, mended: list[Mended]) -> dict[str, Any]:
     """The state as plain data. The inverse of `read`."""
-    rows = [{"epoch": row.epoch, "data_rank": row.data_rank, **row.replaced._asdict()} for row in mended]
+    rows = [
+        {
+            "epoch": entry.epoch,
+            "data_rank": entry.data_rank,
+            "position": entry.replaced.position,
+            "row": plain(entry.replaced.row),
+            "by": plain(entry.replaced.by),
+        }
+        for entry in mended
+    ]
     return {
         "v": VERSION,
         "n": identity.n,
@@ -82,12 +96,20 @@ def read(state: Any, group: int) -> tuple[Cursor, Identity, list[Mended]]:
         )
     identity = Identity(n, whole(state["seed"], "seed of the state", PlanError), str(state["order"]))
     try:
-        mended = [
-            Mended(row["epoch"], row["data_rank"], Replaced(row["position"], row["row"], row["by"]))
+        listed = [
+            (row["epoch"], row["data_rank"], row["position"], Replaced(row["position"], row["row"], row["by"]))
             for row in state["replaced"]
         ]
     except (TypeError, KeyError, IndexError):
         raise PlanError(f"replaced of the state is no list of replaced rows: {shown(state['replaced'])}") from None
+    mended = []
+    for *numbers, replaced in listed:
+        names = ("epoch", "data_rank", "position")
+        epoch, data_rank, _ = (
+            whole(number, f"{name} of a replaced row of the state", PlanError)
+            for name, number in zip(names, numbers, strict=True)
+        )
+        mended.append(Mended(epoch, data_rank, replaced))
     return cursor, identity, mended
 
 
