@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from twinkle.dataloader import state as states
 from twinkle.dataloader.course import course_named, course_of
 from twinkle.dataloader.cut import Cut, EvenGrid, dropped_words
+from twinkle.dataloader.opening import Opening
 from twinkle.dataloader.order import declared_length
 from twinkle.dataloader.place import Peers, mesh_of, place_of
 from twinkle.dataloader.progress import Progress
@@ -126,6 +127,7 @@ class DataLoader:
         self._is_stream = is_stream(dataset)
         check_order(dataset, shuffle=shuffle, batch_size=batch_size, sampler=sampler, batch_sampler=batch_sampler)
         keywords = checked_keywords(torch_kwargs)
+        keywords["worker_init_fn"] = Opening(keywords.get("worker_init_fn"))
         self.group = whole(group, "group", PlanError, least=1)
         self.seed = whole(seed, "seed", PlanError)
         self.tail = tail_of(tail)

@@ -66,6 +66,11 @@ class StreamReader:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_lanes": None, "_at": (-1, -1), "_randomness": None, "_kept": {}}
 
+    @property
+    def dataset(self) -> Any:
+        """The source, by the name that both readers have for what they read."""
+        return self.source
+
     def __getitems__(self, ticket: Ticket) -> Delivery:
         """What torch's fetcher calls."""
         return self.read(ticket)
