@@ -201,6 +201,24 @@ def test_streams_that_differ_from_rank_to_rank_are_refused(seen: list[dict[str, 
     assert all(words in rank["different streams"]["words"] for rank in seen)
 
 
+def test_ranks_whose_loaders_are_not_alike_are_told(seen: list[dict[str, Any]]) -> None:
+    for kind, field in (("seeds", "seed"), ("lengths", "n")):
+        told = [rank[f"{kind} that differ"] for rank in seen]
+        # Whichever rank comes first has nobody to compare with.
+        (first,) = [rank for rank, one in enumerate(told) if one["error"] is None]
+        said = {"seed": [0, 1, 2, 3], "n": [8, 12, 16, 20]}[field]
+        for rank, one in enumerate(told):
+            words = (
+                f"rank {first} made this loader with {field}={said[first]}, and rank {rank} with {field}={said[rank]}: "
+                "loaders over one mesh are made alike and in the same order on all of its ranks, and this is number "
+            )
+            assert rank == first or (one["error"], one["batches"], words in one["words"]) == ("PlanError", [], True)
+
+
+def test_nobody_waits_for_a_rank_that_only_looks(seen: list[dict[str, Any]]) -> None:
+    assert [rank["one rank peeks"] for rank in seen] == [[[[rank], [rank + 4]]] * 2 for rank in range(4)]
+
+
 def test_a_stream_that_its_owner_split_is_not_split_again(seen: list[dict[str, Any]]) -> None:
     assert [rank["split by its owner"] for rank in seen] == [
         chunks(range(start, start + 6), 2) for start in range(0, 24, 6)

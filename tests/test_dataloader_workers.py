@@ -49,9 +49,9 @@ def test_a_worker_opens_what_the_data_set_of_the_caller_needs(kind: Any, context
     options: dict[str, Any] = {"num_workers": 2, "worker_init_fn": opening, "multiprocessing_context": context}
     loader = DataLoader(kind(), batch_size=2, collate_fn=list, **options)
     rows = [(row, f"opened by {row // 2}", True) for row in range(4)]
-    assert [flat(loader) for _ in range(2)] == [rows, rows]
-    if kind is Opened:
-        assert flat(TorchLoader(kind(), batch_size=2, collate_fn=list, **options)) == rows
+    assert flat(loader) == rows
+    if (kind, context) == (Opened, "fork"):
+        assert flat(loader) == flat(TorchLoader[Any](kind(), batch_size=2, collate_fn=list, **options)) == rows
 
 
 def test_the_data_set_is_told_without_a_function_of_the_caller() -> None:

@@ -123,6 +123,13 @@ def what_is_seen(rank: int) -> dict[str, Any]:
     seen["stream of replicas"] = epochs(1, Stream(22), batch_size=8, device_mesh=tp, max_bad=1)
     seen["different streams"] = refusal(Stream(22 - rank), batch_size=8, device_mesh=dp)
     seen["split by its owner"] = split_by_its_owner(rank, dp)
+    for name, length, options in (("seeds", 8, {"seed": rank, "shuffle": True}), ("lengths", 8 + 4 * rank, {})):
+        dist.barrier()
+        seen[f"{name} that differ"] = refusal(range(length), batch_size=4, device_mesh=dp, num_workers=0, **options)
+    peeked = DataLoader(range(8), batch_size=4, device_mesh=dp, collate_fn=list)
+    if rank == 0:
+        next(iter(peeked))
+    seen["one rank peeks"] = [list(peeked), list(peeked)]
     return seen
 
 

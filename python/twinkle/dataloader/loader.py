@@ -6,6 +6,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twinkle.dataloader import state as states
+from twinkle.dataloader.alike import Alike
 from twinkle.dataloader.course import course_named, course_of
 from twinkle.dataloader.cut import Cut, EvenGrid, dropped_words
 from twinkle.dataloader.opening import Opening
@@ -164,6 +165,7 @@ class DataLoader:
             generator=self._generator,
             **keywords,
         )
+        self._alike = Alike(self._place.mesh)
 
     def _make_reader(self, *, shuffle: bool) -> RowReader | StreamReader:
         limits = Limits(self.max_bad, self.max_retries, self.group, self.seed)
@@ -227,6 +229,8 @@ class DataLoader:
             self._progress.begin()
             return None
         run = self._run_from(*self._progress.beginning)
+        if self._setting.peers.connected:
+            self._check_alike(run.epoch)
         self._progress.begin()
         self._run = self._tickets.run = run
         self._generator.manual_seed(hashed(self.seed, run.epoch, self._place.shard or 0))
@@ -236,6 +240,13 @@ class DataLoader:
         if run.dropped and self.tail == "keep":
             warnings.warn(dropped_words(run.dropped, self._setting.cut), stacklevel=3)
         return run, deliveries
+
+    def _check_alike(self, epoch: int) -> None:
+        fields = ("seed", "batch_size", "tail", "group", "min_batch_size", "max_bad")
+        identity = self._identity(epoch)
+        self._alike.check(
+            epoch, {name: getattr(self, name) for name in fields}, {"n": identity.n, "order": identity.order}
+        )
 
     def _run_from(self, epoch: int, start: int) -> RowRun | StreamRun:
         if isinstance(self._reader, StreamReader):
