@@ -172,6 +172,41 @@ def test_an_order_that_was_cut_already_is_not_cut_again() -> None:
     assert epoch_of(None, 0, range(8), sampler=distributed(8, 2), batch_size=4) == [[0, 2, 4, 6]]
 
 
+class Megatron:
+    """A batch sampler that gives the rows of one data rank, as Megatron's do."""
+
+    def __init__(self, size: int) -> None:
+        self.data_parallel_rank, self.data_parallel_size = 0, size
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter([[0, 1, 2, 3]])
+
+
+def test_a_source_that_was_cut_already_is_not_cut_again() -> None:
+    from accelerate.data_loader import IterableDatasetShard
+
+    mesh = mesh_of(dp=2)
+    with pytest.raises(PlanError, match="a Megatron gives the rows of one rank of 2 already, and the mesh would cut"):
+        loader_of(mesh, 0, range(16), batch_sampler=Megatron(2))
+    assert steps_of(mesh, range(16), batch_sampler=Megatron(1)) == [[0, 1, 2, 3]]
+
+    def half(ranks: int) -> Any:
+        return IterableDatasetShard(Counting(16), batch_size=4, num_processes=ranks, process_index=0)
+
+    words = "a IterableDatasetShard gives the rows of one rank of 2 already, .* hand over the whole data set"
+    with pytest.raises(PlanError, match=words):
+        loader_of(mesh, 0, half(2), batch_size=4)
+    assert steps_of(mesh, half(1), batch_size=4) == chunks(range(16), 4)
+    assert flat(epoch_of(None, 0, half(2), batch_size=4)) == [*range(4), *range(8, 12)]
+
+
+def test_data_that_only_counts_its_processes_is_not_taken_for_a_part() -> None:
+    class Prepared(list[int]):
+        num_processes = 8
+
+    assert steps_of(mesh_of(dp=2), Prepared(range(4)), batch_size=4) == [[0, 1, 2, 3]]
+
+
 def test_the_minimum_holds_for_batches_of_any_sizes() -> None:
     batches = [[0, 1, 2], [3, 4, 5, 6, 7], [8, 9]]
     with pytest.warns(UserWarning, match="the last 2 rows of the epoch are dropped"):

@@ -142,7 +142,7 @@ class DataLoader:
         check_sizes(self.batch_size, self.min_batch_size, self.group)
         self.device_mesh = mesh_of(device_mesh)
         self._place = place_of(self.device_mesh)
-        check_uncut(sampler if batch_sampler is None else batch_sampler, self._place.shards)
+        check_uncut(dataset, sampler if batch_sampler is None else batch_sampler, self._place.shards)
         cut = Cut(self._place.shards, self.group, self.tail, self.min_batch_size)
         if self.batch_size is not None:
             cut.whole(self.batch_size)

@@ -50,7 +50,7 @@ class DeviceMeshSampler:
             raise PlanError(f"batch_sampler must be iterable, not a {type(batch_sampler).__name__}")
         self.batch_sampler = batch_sampler
         self.device_mesh = mesh_of(device_mesh)
-        check_uncut(batch_sampler, place_of(self.device_mesh).shards)
+        check_uncut(None, batch_sampler, place_of(self.device_mesh).shards)
         least = 0 if min_batch_size is None else whole(min_batch_size, "min_batch_size", PlanError, least=1)
         self._cut = Cut(place_of(self.device_mesh).shards, min_batch_size=least)
         self.min_batch_size = self._cut.least

@@ -31,6 +31,10 @@ _TAKEN = {
 }
 
 
+#: Where a sampler has the one that it goes by.
+_INNER = ("sampler", "batch_sampler")
+
+
 def is_stream(dataset: Any) -> bool:
     """Whether a data set is read from its beginning rather than by index; PlanError for what is no data set."""
     from torch.utils.data import IterableDataset
@@ -99,18 +103,29 @@ def check_order(dataset: Any, *, shuffle: Any, batch_size: Any, sampler: Any, ba
         raise PlanError(f"{named} each say the order of the rows; give one of them")
 
 
-def check_uncut(sampler: Any, shards: int) -> None:
-    """Refuses a sampler that gives the rows of one rank already: cut again, most rows would reach nobody."""
+#: How what gives the rows of one rank says of how many ranks, and of which: torch's and transformers' samplers,
+#: accelerate's shards, `DeviceMeshSampler`, Megatron's samplers, torch's sharding filter.
+_CUT = {
+    "num_replicas": "rank",
+    "num_processes": "process_index",
+    "shards": "device_mesh",
+    "data_parallel_size": "data_parallel_rank",
+    "num_of_instances": "instance_id",
+}
+
+
+def check_uncut(dataset: Any, sampler: Any, shards: int) -> None:
+    """Refuses data or a sampler that gives the rows of one rank already: cut again, most rows would reach nobody."""
     if shards < 2:
         return
-    for part in (sampler, getattr(sampler, "sampler", None), getattr(sampler, "batch_sampler", None)):
-        # As torch's and transformers' distributed samplers, accelerate's shards and DeviceMeshSampler say it.
-        for name in ("num_replicas", "num_processes", "shards"):
-            ranks = getattr(part, name, 1)
-            if isinstance(ranks, int) and ranks > 1:
+    parts = {"data set": [dataset], "sampler": [sampler, *(getattr(sampler, name, None) for name in _INNER)]}
+    for kind, one in ((kind, one) for kind, ones in parts.items() for one in ones):
+        for name, own in _CUT.items():
+            ranks = getattr(one, name, 1)
+            if isinstance(ranks, int) and ranks > 1 and hasattr(one, own):
                 raise PlanError(
-                    f"a {type(part).__name__} gives the rows of one rank of {ranks} already, and the mesh would cut "
-                    f"them again for {shards} data ranks; hand over the whole sampler",
+                    f"a {type(one).__name__} gives the rows of one rank of {ranks} already, and the mesh would cut "
+                    f"them again for {shards} data ranks; hand over the whole {kind}",
                     ranks=ranks,
                     data_world_size=shards,
                 )
