@@ -307,3 +307,42 @@ def test_a_process_that_is_forked_inside_a_world_has_worlds_of_its_own() -> None
                 random.random()
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_an_iteration_that_has_failed_never_looks_like_its_end() -> None:
+    for options in ({}, {"num_workers": 1}, {"num_workers": 1, "persistent_workers": True}):
+        loader = DataLoader(Faulty(8, raising=[3]), batch_size=2, collate_fn=list, **options)  # type: ignore[arg-type]
+        for begin in (loader.__iter__, loader.steps):
+            batches: Any = begin()
+            next(batches)
+            with pytest.raises(PlanError, match="row 3 at position 3 of epoch 0 is bad"):
+                next(batches)
+            words = "this iteration has failed (PlanError: row 3 at position 3 of epoch 0 is bad"
+            for _ in range(2):
+                with pytest.raises(PlanError, match=re.escape(words)):
+                    next(batches)
+    stream = iter(DataLoader(Counting(8), batch_size=2, collate_fn=failing))
+    for words in ("no batch", "this iteration has failed (KeyError: 'no batch'); begin another", "has failed"):
+        with pytest.raises((KeyError, PlanError), match=re.escape(words)):
+            next(stream)
+
+
+def failing(rows: list[int]) -> list[int]:
+    raise KeyError("no batch")
+
+
+def test_an_iteration_that_is_over_stays_over() -> None:
+    batches = iter(DataLoader(range(4), batch_size=2, collate_fn=list))
+    assert list(batches) == [[0, 1], [2, 3]]
+    assert [next(batches, None) for _ in range(2)] == [None, None]
+
+
+def test_an_iteration_that_is_closed_is_over() -> None:
+    for taken in range(2):
+        loader = DataLoader(range(4), batch_size=2, num_workers=1, collate_fn=list)
+        batches: Any = iter(loader)
+        for _ in range(taken):
+            next(batches)
+        batches.close()
+        assert next(batches, None) is None
+        assert list(loader) == [[0, 1], [2, 3]]

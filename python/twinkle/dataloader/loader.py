@@ -9,6 +9,7 @@ from twinkle.dataloader import state as states
 from twinkle.dataloader.alike import Alike
 from twinkle.dataloader.course import course_named, course_of
 from twinkle.dataloader.cut import Cut, EvenGrid, dropped_words
+from twinkle.dataloader.iteration import Iteration
 from twinkle.dataloader.opening import Opening
 from twinkle.dataloader.order import declared_length
 from twinkle.dataloader.place import Peers, mesh_of, place_of
@@ -37,7 +38,7 @@ from twinkle.platform.checks import whole
 from twinkle.runtime import current
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from twinkle.dataloader.cut import Tail
     from twinkle.dataloader.run import Arrival
@@ -207,13 +208,15 @@ class DataLoader:
 
         After `initialize('local')` they are handles: this rank's plain rows are the `local` of each.
         """
-        begun = self._begin()
-        return iter(()) if begun is None else self._batches(*begun)
+        return self._iteration(self._batches)
 
     def steps(self) -> Iterator[Step]:
         """The same batches, plain in every mode, each with its layout and shard."""
+        return self._iteration(self._steps)
+
+    def _iteration(self, given: Callable[[RowRun | StreamRun, Iterator[Delivery]], Generator[Any]]) -> Iteration:
         begun = self._begin()
-        return iter(()) if begun is None else self._steps(*begun)
+        return Iteration() if begun is None else Iteration(begun[0], given(*begun))
 
     def _begin(self) -> tuple[RowRun | StreamRun, Iterator[Delivery]] | None:
         now = place_of(self.device_mesh)
@@ -238,7 +241,7 @@ class DataLoader:
         # Without workers there is nothing between the loop and the reader.
         deliveries = map(self._reader.read, run.tickets()) if alone else iter(self._torch)
         if run.dropped and self.tail == "keep":
-            warnings.warn(dropped_words(run.dropped, self._setting.cut), stacklevel=3)
+            warnings.warn(dropped_words(run.dropped, self._setting.cut), stacklevel=4)
         return run, deliveries
 
     def _check_alike(self, epoch: int) -> None:
@@ -262,7 +265,7 @@ class DataLoader:
         grid = grid_of(self._reader.order, epoch, self.batch_size, declared, self._setting.cut)
         return RowRun(self._setting, self._reader, epoch, start, grid)
 
-    def _batches(self, run: RowRun | StreamRun, deliveries: Iterator[Delivery]) -> Iterator[Any]:
+    def _batches(self, run: RowRun | StreamRun, deliveries: Iterator[Delivery]) -> Generator[Any]:
         arrivals = self._arrivals(run, deliveries)
         del deliveries
         if current.mode == "local":
@@ -276,7 +279,7 @@ class DataLoader:
         for arrival in arrivals:
             yield arrival.delivery.batch
 
-    def _steps(self, run: RowRun | StreamRun, deliveries: Iterator[Delivery]) -> Iterator[Step]:
+    def _steps(self, run: RowRun | StreamRun, deliveries: Iterator[Delivery]) -> Generator[Step]:
         arrivals = self._arrivals(run, deliveries)
         del deliveries
         for arrival in arrivals:
@@ -294,6 +297,10 @@ class DataLoader:
                 warnings.warn(dropped_words(run.dropped, self._setting.cut), stacklevel=3)
             if self._run is run:
                 self._progress.reach(Cursor(run.epoch + 1, 0))
+            run.is_over = True
+        except BaseException as error:
+            run.failure = f"{type(error).__name__}: {error}"
+            raise
         finally:
             # Frees the workers even where an error keeps this frame.
             del deliveries

@@ -64,8 +64,17 @@ class _Run:
         self.setting, self.reader, self.epoch, self.start = setting, reader, epoch, start
         #: How many rows at the end are too few for a batch that is kept.
         self.dropped = 0
+        #: Whether the loop has come to the end, and what stopped it before.
+        self.is_over, self.failure = False, ""
         #: The seed of the batch that begins at a position: the same for all replicas and after any restart.
         self.seed = hashed_after(setting.seed, epoch, setting.place.shard or 0)
+
+    def outcome(self) -> None:
+        """Nothing where the iteration is over; PlanError where it has failed, however often it is asked."""
+        if not self.is_over:
+            raise PlanError(
+                f"this iteration has failed ({self.failure or 'its batch was not accepted'}); begin another"
+            )
 
     def cut_off(self, ticket: Ticket) -> PlanError:
         """The error for a ticket that nothing came for: an iterator stopped, which would look like the end."""
