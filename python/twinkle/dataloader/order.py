@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import random
-from contextlib import contextmanager
-from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from twinkle._core import permuted
+from twinkle.dataloader.owned import generators_of, parts_of
 from twinkle.dataloader.seeds import Randomness, hashed
 from twinkle.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
-__all__ = ["Listed", "Order", "Permuted", "Sequential", "declared_length", "generators_kept"]
+__all__ = ["Listed", "Order", "Permuted", "Sequential", "declared_length"]
 
 #: Samplers that do not say how long they are may not be longer than this, those that do not than that.
 _UNSIZED_LIMIT, _SIZED_LIMIT = 2**24, 2**30
@@ -94,9 +92,9 @@ class Permuted:
 class Listed:
     """The order that a sampler or a list gives: read once an epoch, and known by its hash.
 
-    Where the sampler draws, it draws from (seed, epoch): the global generators are exchanged while it is read, its own
-    `generator` begins where it stood, after the first epoch seeded with the epoch too, and is left as it was. So all
-    ranks read one order, and a resumed run reads it again.
+    Where the sampler draws, it draws from (seed, epoch): the global generators are exchanged while it is read; one of
+    its own begins where it stood, after the first epoch seeded with the epoch too, and is left as it was. So all ranks
+    read one order, and a resumed run reads it again.
     """
 
     def __init__(self, sampler: Iterable[Any], seed: int, *, batches: bool = False) -> None:
@@ -105,7 +103,7 @@ class Listed:
         self._list: list[Any] = []
         self._sizes: list[int] = []
         self._name = ""
-        self._generators = [(generator, generator.get_state()) for generator in _generators_of(sampler)]
+        self._generators = generators_of(sampler)
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker is sent the list, never the sampler: torch's workers know no samplers, and not every one can travel.
@@ -143,20 +141,18 @@ class Listed:
             return
         sampler = self._sampler
         with Randomness(hashed(self._seed, epoch)):
-            for place, (generator, state) in enumerate(self._generators):
-                generator.set_state(state)
-                if epoch:
-                    generator.manual_seed(hashed(generator.initial_seed() & (2**63 - 1), epoch, place))
-            for part in (sampler, getattr(sampler, "sampler", None)):
+            for place, generator in enumerate(self._generators):
+                generator.renew(epoch, place)
+            for part in parts_of(sampler):
                 if callable(getattr(part, "set_epoch", None)):
-                    part.set_epoch(epoch)  # type: ignore[union-attr]
+                    part.set_epoch(epoch)
             declared = declared_length(sampler)
             limit = _UNSIZED_LIMIT if declared is None else _SIZED_LIMIT
             if (declared or 0) > limit:
                 raise _too_many(limit)
             given = list(islice(iter(sampler), limit + 1))
-            for generator, state in self._generators:
-                generator.set_state(state)
+            for generator in self._generators:
+                generator.restore()
         if len(given) > limit:
             raise _too_many(limit)
         if self._batches:
@@ -185,37 +181,3 @@ def _batch(number: int, batch: Any) -> list[Any]:
         raise PlanError(
             f"a batch sampler gives lists of indices; its batch {number} is {batch!r}", batch=number
         ) from None
-
-
-def _generators_of(sampler: Any) -> list[Any]:
-    """The torch generators that a sampler, or the sampler inside a batch sampler, draws from."""
-    import torch
-
-    parts = (sampler, getattr(sampler, "sampler", None))
-    found = (getattr(part, "generator", None) for part in parts)
-    return [generator for generator in found if isinstance(generator, torch.Generator)]
-
-
-@contextmanager
-def generators_kept(sampler: Any) -> Iterator[None]:
-    """While a sampler is only looked at: the generators that it owns stand afterwards where they stood before."""
-    import numpy
-    import torch
-
-    parts = [part for part in (sampler, getattr(sampler, "sampler", None)) if hasattr(part, "__dict__")]
-    owned = [value for part in parts for value in vars(part).values()]
-    restore: list[Any] = []
-    for value in owned:
-        if isinstance(value, torch.Generator):
-            restore.append((value.set_state, value.get_state()))
-        elif isinstance(value, random.Random):
-            restore.append((value.setstate, value.getstate()))
-        elif isinstance(value, numpy.random.Generator):
-            restore.append((partial(setattr, value.bit_generator, "state"), value.bit_generator.state))
-        elif isinstance(value, numpy.random.RandomState):
-            restore.append((value.set_state, value.get_state()))
-    try:
-        yield
-    finally:
-        for put_back, state in restore:
-            put_back(state)

@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from twinkle.dataloader.cut import Cut, EvenGrid, GivenGrid, dropped_words
-from twinkle.dataloader.order import generators_kept
+from twinkle.dataloader.owned import generators_kept
 from twinkle.dataloader.place import mesh_of, place_of
 from twinkle.dataloader.seeds import Randomness, hashed
 from twinkle.dataloader.source import check_uncut

@@ -8,6 +8,7 @@ from typing import Any
 
 from twinkle.dataloader.cut import Cut, EvenGrid, GivenGrid, Grid, Tail, nominal_size
 from twinkle.dataloader.order import Listed, Order, Permuted, Sequential, declared_length
+from twinkle.dataloader.owned import parts_of
 from twinkle.errors import PlanError
 from twinkle.platform.checks import shown, whole
 
@@ -29,10 +30,6 @@ _TAKEN = {
     "generator": "the order comes from seed= and the epoch, never from a generator",
     "in_order": "batches always come in order",
 }
-
-
-#: Where a sampler has the one that it goes by.
-_INNER = ("sampler", "batch_sampler")
 
 
 def is_stream(dataset: Any) -> bool:
@@ -118,7 +115,7 @@ def check_uncut(dataset: Any, sampler: Any, shards: int) -> None:
     """Refuses data or a sampler that gives the rows of one rank already: cut again, most rows would reach nobody."""
     if shards < 2:
         return
-    parts = {"data set": [dataset], "sampler": [sampler, *(getattr(sampler, name, None) for name in _INNER)]}
+    parts = {"data set": [dataset], "sampler": parts_of(sampler)}
     for kind, one in ((kind, one) for kind, ones in parts.items() for one in ones):
         for name, own in _CUT.items():
             ranks = getattr(one, name, 1)
