@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
 from tests.loading import chunks, flat, mesh_of, rank_of, steps_of
 from twinkle.dataloader import DeviceMeshSampler
@@ -137,3 +139,46 @@ def test_what_it_refuses() -> None:
         DeviceMeshSampler([[0]], None, skip_samples=-1)
     with pytest.raises(PlanError, match="batch_sampler must be iterable, not a int"):
         DeviceMeshSampler(3, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("own", [None, torch.Generator, random.Random])
+def test_a_restarted_sampler_takes_up_the_pass_of_its_epoch(own: Any) -> None:
+    def batches() -> Any:
+        if own is random.Random:
+            return Owning(random.Random(7))
+        generator = None if own is None else torch.Generator().manual_seed(7)
+        return BatchSampler(RandomSampler(range(16), generator=generator), 4, drop_last=False)
+
+    mesh = mesh_of(dp=2)
+    with rank_of(mesh, 1):
+        sampler = DeviceMeshSampler(batches(), mesh)
+        epochs = []
+        for epoch in range(3):
+            sampler.set_epoch(epoch)
+            epochs.append(list(sampler))
+        assert len({tuple(flat(epoch)) for epoch in epochs}) == 3
+        restarted = DeviceMeshSampler(batches(), mesh, skip_samples=8)
+        restarted.set_epoch(1)
+        assert [list(restarted), list(restarted)] == [epochs[1][2:], epochs[2]]
+        with pytest.raises(PlanError, match="epoch must be an integer >= 0, not -1"):
+            restarted.set_epoch(-1)
+
+
+class Owning:
+    """A batch sampler with a generator of its own, which hears of epochs."""
+
+    def __init__(self, generator: random.Random) -> None:
+        self.own, self.epoch = generator, -1
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        rows = self.own.sample(range(16), 16)
+        return iter(chunks(rows, 4))
+
+
+def test_the_epoch_is_handed_on_to_the_sampler() -> None:
+    batches = Owning(random.Random(1))
+    DeviceMeshSampler(batches, None).set_epoch(3)
+    assert batches.epoch == 3

@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from twinkle.dataloader.cut import Cut, EvenGrid, GivenGrid, dropped_words
-from twinkle.dataloader.owned import generators_kept
+from twinkle.dataloader.owned import generators_kept, generators_of, parts_of
 from twinkle.dataloader.place import mesh_of, place_of
 from twinkle.dataloader.seeds import Randomness, hashed
 from twinkle.dataloader.source import check_uncut
@@ -29,7 +29,8 @@ class DeviceMeshSampler:
     up again with the rows behind it, so no row is lost and all later batches have their size.
 
     A sampler that would draw from the global generators, which differ from rank to rank, draws from the number of the
-    pass; give it a `generator` to have a seed of its own, the same on all ranks.
+    pass; give it a `generator` to have a seed of its own, the same on all ranks. Passes are counted from 0: a training
+    script calls `set_epoch(epoch)` before each, so that a restarted job goes on in the order of its epoch.
 
     `device_mesh=None` is the mesh of `twinkle.initialize`, or none outside any job: then batches stay whole. Refused: a
     job of several processes without a mesh, a process outside its mesh, batches with fewer rows than data ranks.
@@ -55,7 +56,8 @@ class DeviceMeshSampler:
         self._cut = Cut(place_of(self.device_mesh).shards, min_batch_size=least)
         self.min_batch_size = self._cut.least
         self._skip = whole(skip_samples, "skip_samples", PlanError)
-        self._passes = 0
+        self._passes, self._chosen = 0, False
+        self._generators = generators_of(batch_sampler)
         #: This process's rows of a batch, by the size of the batch.
         self._own: dict[int, slice] = {}
 
@@ -64,10 +66,20 @@ class DeviceMeshSampler:
         """Into how many shares a batch is cut."""
         return self._cut.shards
 
+    def set_epoch(self, epoch: int) -> None:
+        """The next pass is that of an epoch, in a restarted job too; it is handed on to the batch sampler."""
+        self._passes, self._chosen = whole(epoch, "epoch", PlanError), True
+        for part in parts_of(self.batch_sampler):
+            if callable(getattr(part, "set_epoch", None)):
+                part.set_epoch(epoch)
+
     def __iter__(self) -> Iterator[list[Any]]:
         """One pass over the batches; only the first one skips."""
         skip, self._skip = self._skip, 0
         self._own = {}
+        if self._chosen:
+            for place, generator in enumerate(self._generators):
+                generator.renew(self._passes, place)
         seed, self._passes = hashed(self._passes), self._passes + 1
         return self._shares(self._drawn(seed), skip, place_of(self.device_mesh).shard)
 
