@@ -90,8 +90,20 @@ def test_the_lead_decides_which_row_is_bad_and_its_peers_follow(seen: list[dict[
 
 def test_a_peer_that_cannot_read_what_its_lead_could_is_refused(seen: list[dict[str, Any]]) -> None:
     words = "row 9 at position 9 of epoch 0 is bad (OSError: row 9 is torn); the lead of its shard could read it"
-    assert [words in rank["a peer cannot follow"]["words"] for rank in seen] == [False, True, False, False]
-    assert [len(rank["a peer cannot follow"]["batches"]) for rank in seen] == [2, 1, 2, 2]
+    told = [rank["a peer cannot follow"] for rank in seen]
+    assert [words in one["words"] for one in told] == [False, True, False, False]
+    # Its lead would wait for it in vain in the next batch.
+    assert "replica 1 of data rank 0 could not read its batch at position 8 of epoch 0" in told[0]["words"]
+    assert [len(one["batches"]) for one in told] == [1, 1, 2, 2]
+
+
+def test_what_a_peer_cannot_make_of_its_rows_ends_its_lead_too(seen: list[dict[str, Any]]) -> None:
+    for kind in ("rows", "a stream"):
+        told = [rank[f"a peer cannot collate {kind}"] for rank in seen]
+        assert [one["error"] for one in told[2:]] == ["PlanError", "KeyError"]
+        assert [len(one["batches"]) for one in told[2:]] == [1, 1]
+        words = "could not read" if kind == "a stream" else "replica 1 of data rank 1 could not read its batch at"
+        assert words in told[2]["words"]
 
 
 def test_too_many_bad_rows_end_all_replicas_of_the_shard_alike(seen: list[dict[str, Any]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import re
 from contextlib import suppress
@@ -262,3 +263,48 @@ def test_a_nonsense_state_is_refused_by_a_typed_error_or_it_works(change: dict[s
     with suppress(TwinkleError):
         loader.load_state_dict({**loader.state_dict(), **change})
         assert len(loader) == len(list(loader))
+
+
+class Unsized:
+    """Rows with a `__len__` that only raises, as some write it."""
+
+    def __init__(self, error: type[Exception], stream: bool) -> None:
+        self.error, self.stream = error, stream
+
+    def __iter__(self) -> Any:
+        return iter(range(6))
+
+    def __len__(self) -> int:
+        raise self.error("how long?")
+
+
+@pytest.mark.parametrize("error", [NotImplementedError, TypeError])
+def test_a_length_that_only_raises_is_none(error: type[Exception]) -> None:
+    rows = Unsized(error, stream=True)
+    stream = DataLoader(rows, batch_size=4, collate_fn=list)
+    assert list(stream) == [[0, 1, 2, 3], [4, 5]]
+    with pytest.raises(TypeError, match="a loader of a Unsized has no len"):
+        len(stream)
+    assert list(DataLoader(range(6), sampler=rows, batch_size=4, collate_fn=list)) == [[0, 1, 2, 3], [4, 5]]
+
+
+def test_more_rows_than_can_be_counted_are_refused() -> None:
+    words = re.escape(f"a range has more than {2**63 - 1} rows; at most so many can be counted")
+    for options in ({}, {"shuffle": True}):
+        with pytest.raises(PlanError, match=words):
+            DataLoader(range(2**64), batch_size=4, **options)  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match=words):
+        len(DataLoader(range(4), sampler=range(2**64), batch_size=4))
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1, "persistent_workers": True}])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))])
+def test_a_loader_that_was_used_can_be_copied(copied: Any, options: dict[str, Any]) -> None:
+    loader = DataLoader(range(8), batch_size=4, collate_fn=list, **options)
+    batches = iter(loader)
+    assert next(batches) == [0, 1, 2, 3]
+    again = copied(loader)
+    assert again.state_dict() == loader.state_dict()
+    assert list(again) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert list(batches) == [[4, 5, 6, 7]]
+    assert list(copied(loader)) == list(loader)

@@ -110,9 +110,9 @@ def what_is_seen(rank: int) -> dict[str, Any]:
         Stream(22), batch_size=8, device_mesh=dp, collate_fn=failing_on(rank == 2), num_workers=rank % 2
     )
     for kind, rows in (("rows", range(16)), ("a stream", Stream(16))):
-        seen[f"a lead cannot collate {kind}"] = refusal(
-            rows, batch_size=8, device_mesh=tp, max_bad=1, collate_fn=failing_on(rank == 2), num_workers=rank // 2
-        )
+        for who, failing in (("lead", 2), ("peer", 3)):
+            options = {"collate_fn": failing_on(rank == failing), "num_workers": rank // 2}
+            seen[f"a {who} cannot collate {kind}"] = refusal(rows, batch_size=8, device_mesh=tp, max_bad=1, **options)
     seen["what cannot be pickled"] = refusal(
         Unpickled([3, 4, 4, 4]), batch_size=8, device_mesh=dp, collate_fn=len, num_workers=rank // 2
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twinkle.dataloader import state as states
@@ -198,8 +199,10 @@ class DataLoader:
         return None if self._course.in_parts else self._declared
 
     def __getstate__(self) -> dict[str, Any]:
-        # An iteration that is going on stays with the process that began it.
-        return {**self.__dict__, "_run": None}
+        # An iteration that is going on stays with the process that began it, and so do workers that live on.
+        torch_loader = copy(self._torch)
+        torch_loader._iterator = None
+        return {**self.__dict__, "_run": None, "_torch": torch_loader}
 
     # Iterating.
 

@@ -170,8 +170,12 @@ def declared_length(rows: Any) -> int | None:
     """How long a sampler or a data set says it is, None where it does not; some have a `__len__` that only raises."""
     try:
         return len(rows)
-    except TypeError:
+    except (TypeError, NotImplementedError):
         return None
+    except OverflowError:
+        most = 2**63 - 1
+        words = f"a {type(rows).__name__} has more than {most} rows; at most so many can be counted"
+        raise PlanError(words, most=most) from None
 
 
 def _batch(number: int, batch: Any) -> list[Any]:

@@ -105,15 +105,16 @@ class Peers:
 
         return self.ranks > 1 and dist.is_available() and dist.is_initialized()
 
-    def lead_decides(self, numbers: Sequence[int]) -> list[int]:
-        """The numbers of the first replica of this shard, on all of its replicas."""
+    def of_each_replica(self, numbers: Sequence[int]) -> list[list[int]]:
+        """What the replicas of this shard say, its lead first; as many numbers each."""
         import torch
         import torch.distributed as dist
 
         group = self._group(self._replica_axes())
-        told = torch.tensor(numbers, dtype=torch.int32, device=_device(group, self._mesh))
-        dist.broadcast(told, group=group, group_src=0)
-        return told.tolist()
+        said = torch.tensor(numbers, dtype=torch.int32, device=_device(group, self._mesh))
+        told = [torch.empty_like(said) for _ in range(self.replicas)]
+        dist.all_gather(told, said, group=group)
+        return [one.tolist() for one in told]
 
     def worst(self, number: int) -> int:
         """The highest number that any rank of the mesh says."""

@@ -29,6 +29,9 @@ __all__ = ["Arrival", "RowRun", "Setting", "StreamRun", "Tickets"]
 #: Makes the batch of a ticket, with attempts as the lead of the shard made it.
 Read = Callable[[Ticket, Sequence[int] | None], Delivery]
 
+#: What a replica says of a batch: it is read, a row of it cannot be, or nothing comes any more.
+_READ, _SPOILT, _GONE = range(3)
+
 #: What a rank has of a batch of a stream: all of its part; that, but no batch can be made of it; less; an error.
 _FULL, _UNMADE, _SHORT, _FAILED = range(4)
 
@@ -97,7 +100,11 @@ class _Run:
         """
         read = read or self.read
         if delivery.again:
-            delivery = read(ticket, None)
+            try:
+                delivery = read(ticket, None)
+            except Exception:
+                self._gone(width)
+                raise
         peers = self.setting.peers
         if peers.replicas > 1 and self.setting.max_bad:
             if peers.connected:
@@ -122,31 +129,54 @@ class _Run:
         try:
             return next(deliveries, None)
         except Exception:
-            # Whatever it is goes on from here; the replicas wait for what the lead has to say.
-            peers = self.setting.peers
-            if peers.replicas > 1 and self.setting.max_bad and peers.connected:
-                peers.lead_decides([1] + [0] * width())
+            self._gone(width())
             raise
 
+    def _gone(self, width: int) -> None:
+        """Tells the replicas, which wait for what this one has to say of a batch, that whatever it is goes on here."""
+        peers = self.setting.peers
+        if peers.replicas > 1 and self.setting.max_bad and peers.connected:
+            peers.of_each_replica([_GONE] + [0] * width)
+
     def _followed(self, ticket: Ticket, delivery: Delivery, width: int, read: Read) -> Delivery:
-        tries = [int(delivery.failure is not None), *delivery.attempts]
+        tries = [_SPOILT if delivery.failure is not None else _READ, *delivery.attempts]
         own = tries + [0] * (1 + width - len(tries))
-        told = self.setting.peers.lead_decides(own)
-        if told[0]:
-            if delivery.failure is not None:
-                raise delivery.failure.error()
-            who = f"the lead of data rank {self.setting.place.shard}"
-            raise self._about(ticket, f"{who} could not read its {{}}; its own error says why")
-        if told != own:
-            found, full = delivery.found, delivery.full
-            delivery = read(ticket, told[1:])
-            if ticket.course is not None and (found, full) != (delivery.found, delivery.full):
-                raise PlanError(
-                    f"the stream of epoch {self.epoch} reads differently a second time at row {ticket.first}"
-                )
+        peers = self.setting.peers
+        told = peers.of_each_replica(own)
+        # A peer whose own rows are spoilt may still read those that the lead has.
+        lead, *others = (state for state, *_ in told)
+        self._heard(ticket, delivery, [lead, *(state if state == _GONE else _READ for state in others)])
+        if all(one == told[0] for one in told):
+            return delivery
+        # All of them know now that one reads again, and wait to hear whether it can.
+        try:
+            if told[0] != own:
+                delivery = self._read_as(ticket, delivery, told[0][1:], read)
+        except Exception:
+            self._gone(0)
+            raise
+        said = peers.of_each_replica([_READ if delivery.failure is None else _SPOILT])
+        self._heard(ticket, delivery, [one[0] for one in said])
+        return delivery
+
+    def _read_as(self, ticket: Ticket, delivery: Delivery, attempts: Sequence[int], read: Read) -> Delivery:
+        """The delivery of a ticket as the lead of the shard made it."""
+        again = read(ticket, attempts)
+        if ticket.course is not None and (delivery.found, delivery.full) != (again.found, again.full):
+            raise PlanError(f"the stream of epoch {self.epoch} reads differently a second time at row {ticket.first}")
+        return again
+
+    def _heard(self, ticket: Ticket, delivery: Delivery, said: Sequence[int]) -> None:
+        """The error that ends all replicas of a shard alike where one of them says that it cannot go on."""
+        worst = max(said)
+        if worst == _READ:
+            return
         if delivery.failure is not None:
             raise delivery.failure.error()
-        return delivery
+        place = said.index(worst)
+        who = f"replica {place}" if place else "the lead"
+        shard = self.setting.place.shard
+        raise self._about(ticket, f"{who} of data rank {shard} could not read its {{}}; its own error says why")
 
 
 class RowRun(_Run):
