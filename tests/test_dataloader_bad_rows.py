@@ -20,7 +20,7 @@ from twinkle.errors import PlanError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.filterwarnings("ignore:row .* is bad or stands beside")
+pytestmark = pytest.mark.filterwarnings("ignore:row .* comes in its place")
 
 
 def test_a_bad_row_ends_the_run_unless_some_are_allowed() -> None:
@@ -122,7 +122,7 @@ def test_a_bad_row_that_is_met_twice_counts_once() -> None:
 def test_tries_are_limited() -> None:
     with pytest.raises(PlanError, match=r"row \d+ at position 0 .* the last of 2 drawn for row 0 \(max_retries=2\)"):
         epoch_of(None, 0, Faulty(50, raising=range(50)), batch_size=2, max_bad=9, max_retries=2)
-    with pytest.raises(PlanError, match=r"the last of 0 drawn for row 0 \(max_retries=20\)"):
+    with pytest.raises(PlanError, match="there is no other row to draw"):
         epoch_of(None, 0, Faulty(1, raising=[0]), batch_size=1, max_bad=9)
 
 
@@ -279,3 +279,89 @@ def test_rows_named_by_tuples_are_the_same_rows_after_a_resume() -> None:
     again = loader_of(None, 0, Pairs(), **options)
     again.load_state_dict(json.loads(json.dumps(state)))
     assert len(list(again)) == len(first)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_warning_says_why(workers: int) -> None:
+    data = Faulty(8, raising=[1], none=[6])
+    with pytest.warns(UserWarning, match="comes in its place") as told:
+        list(DataLoader(data, batch_size=4, max_bad=2, num_workers=workers, collate_fn=list))
+    words = [str(one.message) for one in told]
+    assert len(words) == 2
+    assert words[0].startswith("row 1 at position 1 of epoch 0 is bad (OSError: row 1 is torn); row ")
+    assert words[1].startswith("row 6 at position 6 of epoch 0 is bad (it is None); row ")
+    with pytest.warns(UserWarning, match="comes in its place") as told:
+        list(DataLoader(Faulty(8, raising=[1]), batch_size=4, group=2, max_bad=2, num_workers=workers))
+    first, second = (str(one.message) for one in told)
+    assert first.startswith("row 0 at position 0 of epoch 0 stands beside a bad one in its group; row ")
+    assert second.startswith("row 1 at position 1 of epoch 0 is bad (OSError: row 1 is torn); row ")
+
+
+class Spotted(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return iter([0, None, 2, 3])
+
+
+def test_the_warning_of_a_stream_says_why() -> None:
+    with pytest.warns(UserWarning, match=r"row 1 at position 1 of epoch 0 is bad \(it is None\); row "):
+        list(DataLoader(Spotted(), batch_size=4, max_bad=1, collate_fn=list))
+    with pytest.warns(UserWarning, match="comes in its place") as told:
+        list(DataLoader(Spotted(), batch_size=4, group=2, max_bad=1, collate_fn=list))
+    assert str(told[0].message).startswith("row 0 at position 0 of epoch 0 stands beside a bad one in its group; row 2")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("error", [MemoryError, SystemError])
+def test_an_error_that_says_nothing_of_a_row_is_raised(error: type[Exception], workers: int) -> None:
+    class Failing(Faulty):
+        def __getitem__(self, row: int) -> int:
+            if row == 5:
+                raise error("not the row's fault")
+            return row
+
+    class FailingTogether(Failing):
+        def __getitems__(self, rows: list[int]) -> list[int]:
+            return [self[row] for row in rows]
+
+    for kind in (Failing, FailingTogether):
+        batches = iter(DataLoader(kind(8), batch_size=4, max_bad=8, num_workers=workers, collate_fn=list))
+        assert next(batches) == [0, 1, 2, 3]
+        with pytest.raises(error, match="not the row's fault"):
+            next(batches)
+
+
+def test_a_stream_that_ran_out_of_memory_is_read_on_from_a_saved_cursor() -> None:
+    class Tight(IterableDataset[int]):
+        fails = True
+
+        def __iter__(self) -> Iterator[int]:
+            for row in range(12):
+                if row == 6 and self.fails:
+                    raise MemoryError("not now")
+                yield row
+
+    source = Tight()
+    loader = DataLoader(source, batch_size=4, max_bad=1, collate_fn=list)
+    with pytest.raises(MemoryError, match="not now"):
+        list(loader)
+    source.fails = False
+    loader.load_state_dict(loader.state_dict())
+    assert list(loader) == [[4, 5, 6, 7], [8, 9, 10, 11]]
+
+
+def test_a_bulk_read_that_fails_where_its_rows_do_not_is_told_once() -> None:
+    class Half(Faulty):
+        def __getitems__(self, rows: list[int]) -> list[int]:
+            raise RuntimeError("no such column")
+
+    with pytest.warns(UserWarning, match="__getitems__ of Half failed") as told:
+        assert flat(DataLoader(Half(8), batch_size=4, collate_fn=list)) == list(range(8))
+    words = "__getitems__ of Half failed (RuntimeError: no such column), but each of its 4 rows can be read"
+    assert [str(one.message) for one in told] == [f"{words}: they are read one by one"]
+
+
+def test_a_row_for_which_none_is_drawn_says_so() -> None:
+    for rows, retries, words in ((8, 0, "max_retries=0 draws no other row"), (1, 5, "there is no other row to draw")):
+        loader = DataLoader(Faulty(rows, none=[0]), batch_size=1, max_bad=1, max_retries=retries)
+        with pytest.raises(PlanError, match=rf"row 0 at position 0 of epoch 0 is bad \(it is None\); {words}"):
+            list(loader)

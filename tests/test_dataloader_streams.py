@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:the last .* rows of the epoch are dropped"),
-    pytest.mark.filterwarnings("ignore:row .* is bad or stands beside"),
+    pytest.mark.filterwarnings("ignore:row .* comes in its place"),
     pytest.mark.filterwarnings("ignore:the .* shards of this .* are read in"),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 import pickle
 import re
 from contextlib import suppress
@@ -70,9 +71,26 @@ def test_what_is_no_data_set_is_refused(dataset: Any, words: str) -> None:
         DataLoader(dataset, batch_size=2)
 
 
+def test_arguments_by_position_are_refused() -> None:
+    with pytest.raises(PlanError, match="only the data set is given by position; 32 is perhaps batch_size=, which is"):
+        DataLoader(range(8), 32)  # type: ignore[arg-type]
+
+
+def test_a_stream_of_ready_batches_is_told_how() -> None:
+    ready = Unsized(TypeError, stream=True)
+    with pytest.raises(PlanError, match=r"not neither; of a stream of ready batches, batch_size is how many"):
+        DataLoader(ready, batch_size=None)
+    assert list(DataLoader(ready, batch_size=1, collate_fn=operator.itemgetter(0))) == list(range(6))
+
+
 def test_fewer_rows_than_data_ranks_are_refused_at_once() -> None:
-    with pytest.raises(PlanError, match=r"2 rows over 4 data shards: shards \[2, 3\] would be empty"):
+    words = (
+        "batch_size=2 is the size of the global batch, of which each of the mesh's 4 data ranks needs a row: it must"
+    )
+    with pytest.raises(PlanError, match=f"{words} be at least 4"):
         loader_of(mesh_of(dp=4), 0, range(8), batch_size=2)
+    with pytest.raises(PlanError, match=r"4 data ranks needs a group of 2 rows: it must be at least 8"):
+        loader_of(mesh_of(dp=4), 0, range(8), batch_size=4, group=2)
     loader = loader_of(mesh_of(dp=2), 0, range(8), batch_sampler=[[0, 1], [2], [3, 4]])
     words = "batch 1 of the batch sampler has 1 rows; over 2 data ranks in groups of 1 a batch"
     with rank_of(mesh_of(dp=2), 0), pytest.raises(PlanError, match=words):

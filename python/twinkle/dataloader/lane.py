@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from twinkle.dataloader.epochs import set_epoch
 from twinkle.dataloader.reader import in_worker
-from twinkle.dataloader.repair import reason_of
+from twinkle.dataloader.repair import NOT_OF_A_ROW, reason_of
 from twinkle.dataloader.seeds import Randomness
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ class Lane:
                 raise self._failed from self._failed.error
             self.ended = True
             return None
+        except NOT_OF_A_ROW:
+            raise
         except Exception as error:
             self._failed = SourceDied(self.taken, error)
             if isinstance(self._rows, (GeneratorType, chain)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from copy import copy
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Never
 
 from twinkle.dataloader import state as states
 from twinkle.dataloader.alike import Alike
@@ -21,6 +21,7 @@ from twinkle.dataloader.run import RowRun, Setting, StreamRun, Tickets
 from twinkle.dataloader.seeds import hashed
 from twinkle.dataloader.source import (
     check_order,
+    check_shares,
     check_sizes,
     check_uncut,
     checked_keywords,
@@ -35,7 +36,7 @@ from twinkle.dataloader.streams import StreamReader
 from twinkle.dataloader.tally import Tally
 from twinkle.dataloader.tickets import as_is
 from twinkle.errors import PlanError
-from twinkle.platform.checks import whole
+from twinkle.platform.checks import shown, whole
 from twinkle.runtime import current
 
 if TYPE_CHECKING:
@@ -66,9 +67,9 @@ class DataLoader:
     """Batches of a data set for this process's data rank, on torch's own DataLoader and its workers.
 
     `batch_size` is the *global* batch; each data rank gets an even share of it, replicas (tensor, pipeline, context and
-    ulysses peers) get the same rows with the same random numbers. The order depends on `seed` and the epoch only, and
-    so do the random numbers that a row or `collate_fn` draws: not on the number of workers, on a restart, or on the
-    rank.
+    ulysses peers) get the same rows with the same random numbers. The order depends on `seed` and the epoch only,
+    not on ranks, workers or restarts. The random numbers that a row or `collate_fn` draws depend on seed, epoch, data
+    rank and batch: they are the same after a restart on as many data ranks, and others on another number of them.
 
     Iterating goes through one epoch and moves on to the next; `set_epoch` chooses one. `state_dict()` is one cursor in
     samples, the same on every rank, that `load_state_dict` continues on any number of data ranks and workers. An
@@ -107,7 +108,7 @@ class DataLoader:
     def __init__(
         self,
         dataset: Any,
-        *,
+        *positional: Never,
         batch_size: int | None = None,
         device_mesh: DeviceMesh | None = None,
         min_batch_size: int | None = None,
@@ -126,6 +127,11 @@ class DataLoader:
         from torch.utils.data import DataLoader as TorchLoader
         from torch.utils.data import default_collate
 
+        if positional:
+            raise PlanError(
+                f"only the data set is given by position; {shown(positional[0])} is perhaps batch_size=, which is that "
+                "of the global batch"
+            )
         self.dataset, self.sampler, self.batch_sampler = dataset, sampler, batch_sampler
         self._is_stream = is_stream(dataset)
         check_order(dataset, shuffle=shuffle, batch_size=batch_size, sampler=sampler, batch_sampler=batch_sampler)
@@ -146,8 +152,7 @@ class DataLoader:
         self._place = place_of(self.device_mesh)
         check_uncut(dataset, sampler if batch_sampler is None else batch_sampler, self._place.shards)
         cut = Cut(self._place.shards, self.group, self.tail, self.min_batch_size)
-        if self.batch_size is not None:
-            cut.whole(self.batch_size)
+        check_shares(self.batch_size, cut.shards, cut.group)
         self.collate_fn = default_collate if collate_fn is None else collate_fn
         self._setting = Setting(self._place, Peers(self._place), cut, self.seed, self.max_bad)
         self._reader = self._make_reader(shuffle=shuffle)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from twinkle.dataloader.epochs import set_epoch
-from twinkle.dataloader.repair import Repair, reason_of
+from twinkle.dataloader.repair import NOT_OF_A_ROW, Repair, reason_of
 from twinkle.dataloader.seeds import Randomness, sow
 from twinkle.dataloader.tickets import Delivery, Failure
 from twinkle.errors import PlanError
@@ -42,6 +43,7 @@ class RowReader:
         self._epoch = -1
         self._many = getattr(dataset, "__getitems__", None)
         self._randomness: Randomness | None = None
+        self._told = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_randomness": None, "_many": None}
@@ -86,9 +88,10 @@ class RowReader:
             repair = repair or Repair(ticket, self.order, self.limits)
             spent = repair.draw_again(bad)
             if spent is not None:
-                tried = repair.attempts[spent // self.limits.group]
-                most = self.limits.max_retries
+                tried, most = repair.attempts[spent // self.limits.group], self.limits.max_retries
                 why = f"it was the last of {tried} drawn for row {ticket.rows[spent]!r} (max_retries={most})"
+                if not tried:
+                    why = "there is no other row to draw" if most else "max_retries=0 draws no other row"
                 return self._refused(ticket, rows, {spent: bad[spent]}, why)
             rows = repair.rows()
 
@@ -99,10 +102,17 @@ class RowReader:
             return self._fetch_singly(rows)
         try:
             values = list(self._many(list(rows)))
-        except Exception:
+        except NOT_OF_A_ROW:
+            raise
+        except Exception as error:
             # Any row may have raised anything: asked one by one, each answers for itself.
             sow(seed)
-            return self._fetch_singly(rows)
+            singly, bad = self._fetch_singly(rows)
+            if not bad and not self._told:
+                self._told = True
+                words = f"__getitems__ of {type(self.dataset).__name__} failed ({reason_of(error)}), but each of its "
+                warnings.warn(f"{words}{len(rows)} rows can be read: they are read one by one", stacklevel=2)
+            return singly, bad
         if len(values) != len(rows):
             words = f"__getitems__ was asked for {len(rows)} rows and gave {len(values)}"
             raise PlanError(words, asked=len(rows), given=len(values))
@@ -116,6 +126,8 @@ class RowReader:
         for row in rows:
             try:
                 value = dataset[row]
+            except NOT_OF_A_ROW:
+                raise
             except Exception as error:
                 value = None
                 bad[len(values)] = error

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from twinkle.dataloader.order import Order
     from twinkle.dataloader.tickets import Ticket
 
-__all__ = ["Limits", "Repair", "Replaced", "drawn", "number", "reason_of"]
+__all__ = ["NOT_OF_A_ROW", "Limits", "Repair", "Replaced", "drawn", "number", "reason_of"]
 
 
 class Limits(NamedTuple):
@@ -31,6 +31,8 @@ class Replaced(NamedTuple):
     position: int
     row: Any
     by: Any
+    #: Why it is bad; empty where it only stands beside a bad one, None where the lead of its shard decided.
+    reason: str | None = None
 
 
 def drawn(key: tuple[int, int, int], *, attempt: int, own: int, choices: int) -> int:
@@ -45,6 +47,10 @@ def drawn(key: tuple[int, int, int], *, attempt: int, own: int, choices: int) ->
 def reason_of(reason: Exception | None) -> str:
     """Why a row is bad, in a few words."""
     return "it is None" if reason is None else f"{type(reason).__name__}: {reason}"
+
+
+#: Errors that say nothing of a row: they are raised, whatever `max_bad` allows.
+NOT_OF_A_ROW = (MemoryError, SystemError)
 
 
 def number(value: Any) -> Any:
@@ -63,6 +69,8 @@ class Repair:
         self._ticket, self._order, self._limits = ticket, order, limits
         self._positions = ticket.positions
         self._choices = order.length(ticket.epoch) // limits.group
+        self._reasons: dict[int, str] = {}
+        self._follows = bool(attempts)
         self.attempts = list(attempts) or [0] * (len(self._positions) // limits.group)
 
     def rows(self) -> list[Any]:
@@ -85,8 +93,10 @@ class Repair:
         """Draws the groups of these places again; the first place for which no try is left, else None."""
         allowed = min(self._limits.max_retries, self._choices - 1)
         first: dict[int, int] = {}
-        for slot in bad:
+        for slot, reason in bad.items():
             first.setdefault(slot // self._limits.group, slot)
+            if not self.attempts[slot // self._limits.group]:
+                self._reasons[slot] = reason_of(reason)
         for index, slot in first.items():
             if self.attempts[index] >= allowed:
                 return slot
@@ -96,9 +106,9 @@ class Repair:
     def replaced(self) -> list[Replaced]:
         """The rows that are not delivered and what came instead; one entry a position, though pads may copy it too."""
         group, rows, now = self._limits.group, self._ticket.rows, self.rows()
-        slots = [slot for slot in range(len(rows)) if self.attempts[slot // group]]
-        listed = {
-            self._positions[slot]: Replaced(self._positions[slot], number(rows[slot]), number(now[slot]))
-            for slot in slots
-        }
+        listed: dict[int, Replaced] = {}
+        for slot in (slot for slot in range(len(rows)) if self.attempts[slot // group]):
+            reason = None if self._follows else self._reasons.get(slot, "")
+            position = self._positions[slot]
+            listed[position] = Replaced(position, number(rows[slot]), number(now[slot]), reason)
         return list(listed.values())

@@ -14,6 +14,7 @@ from twinkle.platform.checks import shown, whole
 
 __all__ = [
     "check_order",
+    "check_shares",
     "check_sizes",
     "check_uncut",
     "checked_keywords",
@@ -91,7 +92,13 @@ def check_order(dataset: Any, *, shuffle: Any, batch_size: Any, sampler: Any, ba
         raise PlanError(f"shuffle must be True or False, not {shown(shuffle)}")
     if (batch_size is None) == (batch_sampler is None):
         given = "neither" if batch_size is None else f"both, batch_size={shown(batch_size)}"
-        raise PlanError(f"give exactly one of batch_size (of the global batch) and batch_sampler, not {given}")
+        words = f"give exactly one of batch_size (of the global batch) and batch_sampler, not {given}"
+        if batch_size is None and is_stream(dataset):
+            words += (
+                "; of a stream of ready batches, batch_size is how many the data ranks take together, one each, and "
+                "collate_fn=operator.itemgetter(0) leaves them as they are"
+            )
+        raise PlanError(words)
     said = {"shuffle": shuffle, "sampler": sampler is not None, "batch_sampler": batch_sampler is not None}
     named = [name for name, given in said.items() if given]
     if named and is_stream(dataset):
@@ -137,6 +144,21 @@ def check_sizes(batch_size: int | None, min_batch_size: int, group: int) -> None
             f"min_batch_size {min_batch_size} is above batch_size {batch_size}",
             min_batch_size=min_batch_size,
             batch_size=batch_size,
+        )
+
+
+def check_shares(batch_size: int | None, shards: int, group: int) -> None:
+    """Refuses batches that are too small to be shared."""
+    least = shards * group
+    if batch_size is not None and batch_size < least:
+        each = "a row" if group == 1 else f"a group of {group} rows"
+        raise PlanError(
+            f"batch_size={batch_size} is the size of the global batch, of which each of the mesh's {shards} data ranks "
+            f"needs {each}: it must be at least {least}",
+            batch_size=batch_size,
+            data_world_size=shards,
+            group=group,
+            least=least,
         )
 
 

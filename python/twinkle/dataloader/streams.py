@@ -146,6 +146,8 @@ class StreamReader:
         self._reach(ticket, pieces)
         assert self._lanes is not None
         both = list(zip(self._lanes, pieces, strict=True))
+        # Where reading fails half-way, the next ticket begins anew.
+        self._at = (-1, -1)
         parts = [lane.take(piece.each) for lane, piece in both]
         self._at = (ticket.epoch, ticket.first + self.batch_size)
         full = all(len(part) == piece.each for part, piece in zip(parts, pieces, strict=True))
@@ -205,13 +207,13 @@ class StreamReader:
         replaced: dict[int, Replaced] = {}
         for index, attempt in enumerate(tries):
             chosen = groups[self._choice(ticket, rows, index, attempt, len(groups)) if attempt else index]
-            for (position, _), (other, value) in zip(groups[index], chosen, strict=True):
+            for (position, own), (other, value) in zip(groups[index], chosen, strict=True):
                 if is_bad(value):
                     why = "the lead of its shard could read it, so this replica must too"
                     return ([], [], []), self._bad(ticket, other, value, why)
                 values.append(value)
                 if attempt:
-                    replaced[position] = Replaced(position, position, other)
+                    replaced[position] = Replaced(position, position, other, _why(own, attempts))
         return (values, tries if any(tries) else [], list(replaced.values())), None
 
     def _choice(self, ticket: Ticket, rows: list[tuple[int, Any]], index: int, attempt: int, choices: int) -> int:
@@ -231,3 +233,10 @@ class StreamReader:
         with self._randomness:
             sow(ticket.seed)
             return Delivery(self.collate(values), attempts, replaced)
+
+
+def _why(value: Any, attempts: Sequence[int] | None) -> str | None:
+    """Why a row is replaced, in the terms of `Replaced`."""
+    if isinstance(value, Bad):
+        return value.reason
+    return reason_of(None) if value is None else None if attempts else ""

@@ -42,11 +42,18 @@ class Tally:
             key = (self._data_rank, epoch, one.position)
             if key not in self._mended:
                 self._mended[key] = Mended(epoch, self._data_rank, one)
-                warnings.warn(
-                    f"row {one.row!r} at position {one.position} of epoch {epoch} is bad or stands beside a bad one "
-                    f"in its group; row {one.by!r} comes in its place",
-                    stacklevel=stacklevel + 1,
-                )
+                where = f"row {one.row!r} at position {one.position} of epoch {epoch}"
+                words = f"{where} {self._why(one.reason)}; row {one.by!r} comes in its place"
+                warnings.warn(words, stacklevel=stacklevel + 1)
+        self._check()
+
+    def _why(self, reason: str | None) -> str:
+        beside = "stands beside a bad one in its group"
+        if reason is None:
+            return f"is bad{'' if self._group == 1 else f' or {beside}'}, as the lead of its shard found"
+        return f"is bad ({reason})" if reason else beside
+
+    def _check(self) -> None:
         # A row that is bad in every epoch is one bad row.
         own = [entry.replaced.row for entry in self._mended.values() if entry.data_rank == self._data_rank]
         rows = list({_name(row): row for row in own}.values())
