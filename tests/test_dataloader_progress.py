@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.loading import Stream, chunks, epoch_of, loader_of, mesh_of, rank_of, state_after
-from tests.sources import Sized
+from tests.sources import InShards, Sized
 from twinkle.dataloader import DataLoader
+from twinkle.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 def rows_of(kind: str) -> Any:
@@ -80,6 +81,52 @@ def test_any_other_epoch_is_moved_to() -> None:
     # An epoch that this loader itself has come to the end of is read again.
     loader.set_epoch(3)
     assert len(list(loader)) == 2
+
+
+class Growing:
+    """A batch sampler with one batch more in every epoch."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(chunks(range(4 * (self.epoch + 1)), 4))
+
+
+def test_consumed_samples_are_those_of_epochs_of_any_length() -> None:
+    loader = loader_of(None, 0, range(20), batch_sampler=Growing(), max_bad=1)
+    whole, consumed = [], []
+    for _ in range(4):
+        for batch in loader:
+            whole.append(batch)
+            consumed.append(loader.get_state()["consumed_train_samples"])
+    assert consumed == [4 * step for step in range(1, 11)]
+    for step, count in enumerate(consumed, 1):
+        again = loader_of(None, 0, range(20), batch_sampler=Growing())
+        again.resume_from_checkpoint(count)
+        assert again.consumed_train_samples == count
+        seen = list(again)
+        while again.epoch < 4:
+            seen += list(again)
+        assert seen[: 10 - step] == whole[step:]
+
+
+def test_what_cannot_be_counted_is_left_out() -> None:
+    loader = loader_of(None, 0, range(4), batch_sampler=Growing())
+    loader.set_epoch(5000)
+    assert "consumed_train_samples" not in loader.get_state()
+    with pytest.raises(PlanError, match="may differ in length and 5000 are past, of which at most 1000 are counted"):
+        _ = loader.consumed_train_samples
+    mesh = mesh_of(dp=2)
+    with rank_of(mesh, 0):
+        shards = DataLoader(InShards([6, 2]), batch_size=4, device_mesh=mesh, collate_fn=list)
+        next(iter(shards))
+    assert "consumed_train_samples" not in shards.get_state()
+    with pytest.raises(PlanError, match="read from several shards at once: its cursor counts places"):
+        _ = shards.consumed_train_samples
 
 
 @given(st.integers(1, 12), st.integers(1, 6), st.integers(1, 9))

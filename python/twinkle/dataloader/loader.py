@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple, Never
 
 from twinkle.dataloader import state as states
 from twinkle.dataloader.alike import Alike
+from twinkle.dataloader.consumed import Consumed
 from twinkle.dataloader.course import course_named, course_of
 from twinkle.dataloader.cut import Cut, EvenGrid, dropped_words
 from twinkle.dataloader.iteration import Iteration
@@ -158,6 +160,8 @@ class DataLoader:
         self._reader = self._make_reader(shuffle=shuffle)
 
         self._progress = Progress()
+        steady = not isinstance(self._reader, RowReader) or self._reader.order.steady
+        self._consumed = Consumed(self._rows_delivered, steady=steady)
         self._tally = Tally(self._place.shard or 0, self.max_bad, self.group)
         self._run: RowRun | StreamRun | None = None
         #: The layout of the batch that was delivered last.
@@ -410,21 +414,26 @@ class DataLoader:
     @property
     def consumed_train_samples(self) -> int:
         """The rows delivered since the beginning of epoch 0, rows that are dropped at the end of epochs not counted."""
-        epoch, next_row = self._progress.cursor
-        return epoch * self._rows_per_epoch() + next_row if epoch else next_row
+        if self._is_stream and (self._course.lanes > 1 or self._course.split):
+            raise PlanError(
+                "this stream is read from several shards at once: its cursor counts places, of which some stay empty "
+                "where a shard has ended; keep state_dict()"
+            )
+        return self._consumed.at(self._progress.cursor)
 
     def get_state(self) -> dict[str, Any]:
-        """`state_dict()`, with `consumed_train_samples` where the length of an epoch is known."""
+        """`state_dict()`, with `consumed_train_samples` where that can be known."""
         state = self.state_dict()
-        if not self._is_stream or self._rows is not None or self._progress.cursor.epoch == 0:
+        with suppress(PlanError):
             state["consumed_train_samples"] = self.consumed_train_samples
         return state
 
     def skip_consumed_samples(self, consumed_train_samples: int) -> None:
         """Moves the cursor behind that many rows, counted from the beginning of epoch 0; map-style data reads none.
 
-        Counted in rows that this loader delivers. Where the end of an epoch is dropped, and how much of it depends on
-        the number of data ranks, a number from another mesh ends up elsewhere: `load_state_dict` does not.
+        Counted in rows that this loader delivers, and of a stream that is read from several shards at once in places, as
+        many in each batch. Where the end of an epoch is dropped, and how much of it depends on the number of data
+        ranks, a number from another mesh ends up elsewhere: `load_state_dict` does not.
         """
         consumed = whole(consumed_train_samples, "consumed_train_samples", PlanError)
         if consumed % self.group:
@@ -436,12 +445,7 @@ class DataLoader:
         if self._is_stream and self._rows is None:
             self._move(Cursor(0, consumed))
             return
-        rows = self._rows_per_epoch()
-        if not rows and consumed:
-            raise PlanError(
-                f"an epoch yields no rows, so {consumed} samples cannot have been consumed", samples=consumed
-            )
-        self._move(Cursor(*divmod(consumed, rows)) if rows else Cursor(0, 0))
+        self._move(self._consumed.cursor(consumed))
 
     def resume_from_checkpoint(self, consumed_train_samples: int) -> None:
         """The same as `skip_consumed_samples`, under the name that training scripts use."""
@@ -452,13 +456,14 @@ class DataLoader:
         self._run = None
         self._progress.load(cursor)
 
-    def _rows_per_epoch(self) -> int:
+    def _rows_delivered(self, epoch: int) -> int:
+        """How many rows an epoch delivers."""
         if self._is_stream:
             if self._rows is None:
                 raise PlanError("a stream without a length does not say how many rows its past epochs had")
             assert self.batch_size is not None
             return EvenGrid(self._rows, self.batch_size).end(0, self._setting.cut)
-        return self._run_from(self._progress.cursor.epoch, 0).end  # type: ignore[union-attr]
+        return self._run_from(epoch, 0).end  # type: ignore[union-attr]
 
     def _check_course(self, course: Any, next_row: int) -> None:
         if course.in_parts and next_row % self.batch_size:  # type: ignore[operator]

@@ -12,7 +12,10 @@ import random
 import struct
 import sys
 from functools import cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["ByBytes", "ByTuple", "Exchanged", "exchanged", "prepared_gaussian"]
 
@@ -88,9 +91,8 @@ def prepared_gaussian(bits: Any) -> float | None:
     They are made in pairs, and to exchange the bit generator drops the second of a pair without a word. `bits` is the
     bit generator in use, which stays as it is.
     """
-    from numpy.random import MT19937, standard_normal
-
-    if type(bits) is MT19937 and _position_lies_open():
+    mersenne_twister, standard_normal = _of_numpy()
+    if type(bits) is mersenne_twister and _position_lies_open():
         position = _position(bits)
         before, position.value = position.value, 0
         drawn = standard_normal()
@@ -103,6 +105,14 @@ def prepared_gaussian(bits: Any) -> float | None:
         return drawn
     bits.state = state
     return None
+
+
+@cache
+def _of_numpy() -> tuple[type, Callable[[], float]]:
+    # Looked up once: every batch asks.
+    from numpy.random import MT19937, standard_normal
+
+    return MT19937, standard_normal
 
 
 def _position(bits: Any) -> ctypes.c_int:

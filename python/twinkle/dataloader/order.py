@@ -23,6 +23,9 @@ _UNSIZED_LIMIT, _SIZED_LIMIT = 2**24, 2**30
 class Order(Protocol):
     """Which row stands at each position of an epoch."""
 
+    #: Whether every epoch is as long as every other.
+    steady: bool
+
     def length(self, epoch: int) -> int:
         """How many positions an epoch has."""
 
@@ -38,6 +41,8 @@ class Order(Protocol):
 
 class Sequential:
     """Rows 0, 1, 2, ... in every epoch."""
+
+    steady = True
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -61,6 +66,8 @@ class Sequential:
 
 class Permuted:
     """A permutation of the rows for each (seed, epoch), in whole groups; no list of it exists anywhere."""
+
+    steady = True
 
     def __init__(self, rows: int, seed: int, group: int = 1) -> None:
         self._rows, self._seed, self._group = rows, seed, group
@@ -99,6 +106,7 @@ class Listed:
 
     def __init__(self, sampler: Iterable[Any], seed: int, *, batches: bool = False) -> None:
         self._sampler, self._seed, self._batches = sampler, seed, batches
+        self.steady = _steady(sampler, batches=batches)
         self._epoch = -1
         self._list: list[Any] = []
         self._sizes: list[int] = []
@@ -160,6 +168,15 @@ class Listed:
             self._sizes = [len(batch) for batch in batches]
             given = [row for batch in batches for row in batch]
         self._list, self._name, self._epoch = given, "", epoch
+
+
+def _steady(sampler: Any, *, batches: bool) -> bool:
+    """Whether a sampler says that its epochs are of one length: a batch sampler's length is no number of rows."""
+    from torch.utils.data import BatchSampler
+
+    inner = sampler.sampler if type(sampler) is BatchSampler else sampler
+    listed = isinstance(sampler, (list, tuple))
+    return listed or ((inner is not sampler or not batches) and declared_length(inner) is not None)
 
 
 def _too_many(limit: int) -> PlanError:
