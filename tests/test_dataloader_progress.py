@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.loading import Stream, chunks, epoch_of, loader_of, mesh_of, rank_of, state_after
+from tests.loading import Stream, chunks, epoch_of, flat, loader_of, mesh_of, rank_of, state_after
 from tests.sources import InShards, Sized
 from twinkle.dataloader import DataLoader
 from twinkle.errors import PlanError
@@ -123,9 +123,12 @@ def test_what_cannot_be_counted_is_left_out() -> None:
     mesh = mesh_of(dp=2)
     with rank_of(mesh, 0):
         shards = DataLoader(InShards([6, 2]), batch_size=4, device_mesh=mesh, collate_fn=list)
-        next(iter(shards))
+        batches = iter(shards)
+        assert (next(batches), shards.get_state()["consumed_train_samples"]) == ([0, 1], 4)
+        assert flat(batches) == [2, 3]
+        assert shards.epoch == 1
     assert "consumed_train_samples" not in shards.get_state()
-    with pytest.raises(PlanError, match="read from several shards at once: its cursor counts places"):
+    with pytest.raises(PlanError, match="a stream that is read in several parts does not say how many rows its past"):
         _ = shards.consumed_train_samples
 
 

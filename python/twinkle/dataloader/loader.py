@@ -414,11 +414,6 @@ class DataLoader:
     @property
     def consumed_train_samples(self) -> int:
         """The rows delivered since the beginning of epoch 0, rows that are dropped at the end of epochs not counted."""
-        if self._is_stream and (self._course.lanes > 1 or self._course.split):
-            raise PlanError(
-                "this stream is read from several shards at once: its cursor counts places, of which some stay empty "
-                "where a shard has ended; keep state_dict()"
-            )
         return self._consumed.at(self._progress.cursor)
 
     def get_state(self) -> dict[str, Any]:
@@ -431,9 +426,8 @@ class DataLoader:
     def skip_consumed_samples(self, consumed_train_samples: int) -> None:
         """Moves the cursor behind that many rows, counted from the beginning of epoch 0; map-style data reads none.
 
-        Counted in rows that this loader delivers, and of a stream that is read from several shards at once in places, as
-        many in each batch. Where the end of an epoch is dropped, and how much of it depends on the number of data
-        ranks, a number from another mesh ends up elsewhere: `load_state_dict` does not.
+        Counted in rows that this loader delivers. Where the end of an epoch is dropped, and how much of it depends on
+        the number of data ranks, a number from another mesh ends up elsewhere: `load_state_dict` does not.
         """
         consumed = whole(consumed_train_samples, "consumed_train_samples", PlanError)
         if consumed % self.group:
@@ -460,7 +454,8 @@ class DataLoader:
         """How many rows an epoch delivers."""
         if self._is_stream:
             if self._rows is None:
-                raise PlanError("a stream without a length does not say how many rows its past epochs had")
+                what = "that is read in several parts" if self._course.in_parts else "without a length"
+                raise PlanError(f"a stream {what} does not say how many rows its past epochs had; keep state_dict()")
             assert self.batch_size is not None
             return EvenGrid(self._rows, self.batch_size).end(0, self._setting.cut)
         return self._run_from(epoch, 0).end  # type: ignore[union-attr]
