@@ -444,13 +444,12 @@ def test_a_component_without_a_mesh_has_one_dp_axis_over_its_workers() -> None:
 
 def test_attributes_are_neither_read_nor_set_on_the_driver() -> None:
     component: Any = Echo(3, remote_group="cpu2")
-    for name in ("factor", "new", "device_mesh"):
+    for name in ("factor", "new", "_note", "device_mesh"):
         words = f"'Echo' object lives in remote group 'cpu2', and so does its '{name}': set it in a method decorated"
         with pytest.raises(AttributeError, match=words):
             setattr(component, name, 77)
     with pytest.raises(AttributeError, match="and so does its 'factor': read it through a method"):
         _ = component.factor
-    component._note = 1
     assert [one["factor"] for one in component.identity()] == [3, 3]
     here: Any = Echo(3)
     here.factor = 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -182,3 +183,58 @@ def test_a_class_says_what_ends_its_constructors_in_the_same_words() -> None:
         remote_class(on_error="kill")
     with pytest.raises(PlanError, match="timeout must be seconds above 0, or None to wait, not 0"):
         remote_class(timeout=0)
+
+
+def test_a_plain_override_of_a_remote_method_is_refused_when_the_class_is_written() -> None:
+    class Base:
+        @remote_function()
+        def step(self) -> None: ...
+
+        @remote_function()
+        def other(self) -> None: ...
+
+    class Between(Base):
+        def step(self) -> None: ...
+
+    class Mixed:
+        @property
+        def other(self) -> None: ...
+
+    for bases, name, words in (
+        ((Base,), "Derived", "Derived.step overrides the remote method .*Base.step without @remote_function"),
+        ((Between,), "Inherits", "Between.step overrides the remote method .*Base.step without @remote_function"),
+        ((Mixed, Base), "Mixes", "Mixed.other overrides the remote method .*Base.other without @remote_function"),
+    ):
+        own = {"step": lambda self: None} if name == "Derived" else {}
+        with pytest.raises(PlanError, match=rf"{words}\(\): it would run on the driver"):
+            remote_class()(type(name, bases, own))
+    remote_class()(type("Without", (Base,), {"other": None}))
+
+
+def test_a_dataclass_is_made_before_it_is_a_component() -> None:
+    @dataclass
+    @remote_class()
+    class Wrong:
+        size: int = 1
+
+    wrong: Any = Wrong
+    for options in ({}, {"remote_group": "any"}):
+        with pytest.raises(PlanError, match=r"Wrong became a dataclass after it became a component: write @remote_cl"):
+            wrong(3, **options)
+
+    @remote_class()
+    @dataclass
+    class Right:
+        size: int = 1
+
+    assert Right(3).size == 3
+
+    @dataclass
+    @remote_class()
+    class Itself:
+        size: int
+
+        def __init__(self) -> None:
+            self.size = 4
+
+    assert Itself().size == 4

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from twinkle.errors import PlacementError, PlanError
+from twinkle.remote.elsewhere import COMPONENT, guard, keep, kept
 from twinkle.remote.session import current_session
 from twinkle.remote.signature import check_methods, declared
 from twinkle.runtime import current
@@ -20,8 +21,8 @@ __all__ = ["construct", "remote_class", "remote_function"]
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
-#: Where an instance keeps what runs its calls.
-_COMPONENT = "_twinkle_component"
+#: Where an instance keeps that it is being built.
+_BUILDING = "_twinkle_building"
 
 
 def remote_function(  # noqa: PLR0917 - the contract's order
@@ -103,7 +104,7 @@ def remote_function(  # noqa: PLR0917 - the contract's order
 
         @functools.wraps(method)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            component = getattr(self, _COMPONENT, None)
+            component = kept(self, COMPONENT)
             if component is None or current.mode == "worker":
                 # Inside a component its remote methods are plain methods.
                 return method(self, *args, **kwargs)
@@ -140,12 +141,13 @@ def remote_class(
             raise PlanError(f"remote_class decorates a class, not {kind!r}")
         check_methods(kind)
         original = kind.__init__  # type: ignore[misc]
+        makes_itself = "__init__" in kind.__dict__
 
         @functools.wraps(original)
         def init(
             self: Any, *args: Any, remote_group: str | None = None, device_mesh: Any = None, **kwargs: Any
         ) -> None:
-            if getattr(self, "_twinkle_building", False):
+            if kept(self, _BUILDING):
                 # The constructor of a base class, called from one that is being built already.
                 original(
                     self, *args, **kwargs, **_accepted(original, device_mesh=device_mesh, remote_group=remote_group)
@@ -153,6 +155,12 @@ def remote_class(
                 return
             if type(self).__init__ is not init:
                 raise _undecorated(type(self))
+            if not makes_itself and "__dataclass_fields__" in type(self).__dict__:
+                raise PlanError(
+                    f"{type(self).__qualname__} became a dataclass after it became a component: write @remote_class() "
+                    "above @dataclass",
+                    kind=type(self).__qualname__,
+                )
             _begin(self, execute, making, args, kwargs, remote_group, device_mesh)
 
         init.__twinkle_init__ = original  # type: ignore[attr-defined]
@@ -160,10 +168,7 @@ def remote_class(
         made: Any = kind
         if made.__new__ is object.__new__:
             made.__new__ = _new(original)
-        if "__getattr__" not in kind.__dict__:
-            kind.__getattr__ = _elsewhere  # type: ignore[attr-defined]
-        if "__setattr__" not in kind.__dict__:
-            made.__setattr__ = _setter(kind)
+        guard(kind)
         return kind
 
     return decorate
@@ -198,8 +203,8 @@ def construct(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any], offered
     maker: Any = kind
     instance = maker.__new__(kind)
     original: Any = getattr(kind.__init__, "__twinkle_init__", kind.__init__)  # type: ignore[misc]
-    _set(instance, "_twinkle_building", value=True)
-    _set(instance, "device_mesh", value=mesh if mesh is not None else current.device_mesh)
+    keep(instance, _BUILDING, True)
+    keep(instance, "device_mesh", mesh if mesh is not None else current.device_mesh)
     original(instance, *args, **{**_accepted(original, **offered), **kwargs})
     return instance
 
@@ -241,8 +246,8 @@ def _begin(  # noqa: PLR0917 - what a constructor was called with
         component = owner.component(
             type(self), args, kwargs, own, making, first=first, given=given and not first, lazy=lazy
         )
-        _set(self, _COMPONENT, value=component)
-        _set(self, "device_mesh", value=own)
+        keep(self, COMPONENT, component)
+        keep(self, "device_mesh", own)
         return
     from twinkle.remote.engine_local import LocalComponent
 
@@ -250,9 +255,9 @@ def _begin(  # noqa: PLR0917 - what a constructor was called with
     if session is not None and current.mode != "worker":
         own_mesh = mesh or (current.device_mesh if session.mode == "local" else None)
         local = LocalComponent(self, own_mesh, execute, lazy=session.lazy_collect)
-    _set(self, "_twinkle_building", value=True)
+    keep(self, _BUILDING, True)
     seen = local.mesh if local is not None and execute == "first" else mesh
-    _set(self, "device_mesh", value=seen if seen is not None else current.device_mesh)
+    keep(self, "device_mesh", seen if seen is not None else current.device_mesh)
     original = type(self).__init__.__twinkle_init__
     build = functools.partial(
         original, self, *args, **_accepted(original, device_mesh=mesh, remote_group=group), **kwargs
@@ -261,7 +266,7 @@ def _begin(  # noqa: PLR0917 - what a constructor was called with
         build()
     else:
         local.build(build)
-        _set(self, _COMPONENT, value=local)
+        keep(self, COMPONENT, local)
 
 
 def _accepted(function: Any, **offered: Any) -> dict[str, Any]:
@@ -272,42 +277,3 @@ def _accepted(function: Any, **offered: Any) -> dict[str, Any]:
         for name, value in offered.items()
         if name in parameters and (value is not None or parameters[name].default is inspect.Parameter.empty)
     }
-
-
-def _set(instance: Any, name: str, *, value: Any) -> None:
-    try:
-        object.__setattr__(instance, name, value)
-    except AttributeError as error:
-        raise PlanError(
-            f"{type(instance).__qualname__} has __slots__ without {name!r}; a remote class needs a __dict__"
-        ) from error
-
-
-def _group_of(self: Any) -> str | None:
-    """The group that the object itself lives in; None where it is this one."""
-    return getattr(getattr(self.__dict__.get(_COMPONENT), "group", None), "name", None)
-
-
-def _elsewhere(self: Any, name: str) -> Any:
-    group = _group_of(self)
-    if group is None or name.startswith("__"):
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-    raise AttributeError(
-        f"{type(self).__name__!r} object lives in remote group {group!r}, and so does its {name!r}: read it through a "
-        "method decorated with @remote_function()"
-    )
-
-
-def _setter(kind: Any) -> Any:
-    """A `__setattr__` that refuses what the object itself, in its group, would not hear of."""
-
-    def assign(self: Any, name: str, value: Any) -> None:
-        group = None if name.startswith("_") else _group_of(self)
-        if group is not None:
-            raise AttributeError(
-                f"{type(self).__name__!r} object lives in remote group {group!r}, and so does its {name!r}: set it in "
-                "a method decorated with @remote_function()"
-            )
-        super(kind, self).__setattr__(name, value)
-
-    return assign

@@ -168,6 +168,23 @@ def check_methods(kind: type) -> None:
                     f"find it: write `def {name}(self, ...)` and decorate that",
                     method=name,
                 )
+            _check_override(kind, base, name, value)
+
+
+def _check_override(kind: type, base: type, name: str, value: Any) -> None:
+    """Refuses what stands before a remote method of the same name without being one; None takes the method away."""
+    if value is None or hasattr(value, "__twinkle__"):
+        return
+    mro = kind.__mro__
+    for further in mro[mro.index(base) + 1 :]:
+        found = getattr(further.__dict__.get(name), "__twinkle__", (None,))[0]
+        if isinstance(found, Declaration):
+            raise PlanError(
+                f"{base.__qualname__}.{name} overrides the remote method {found.name} without @remote_function(): it "
+                "would run on the driver, where the object is not; decorate it as well",
+                method=name,
+                base=further.__qualname__,
+            )
 
 
 def _check_together(made: Declaration) -> None:
