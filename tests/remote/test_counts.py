@@ -15,7 +15,7 @@ import pytest
 from tests.remote import components, inline
 from twinkle import DeviceMesh, Sharded
 from twinkle.errors import PlanError, RemoteCallError
-from twinkle.remote import collect_tensor_dict, engine_ray, sources, traffic
+from twinkle.remote import collect_tensor_dict, engine_ray, sending, sources, traffic
 from twinkle.remote.pickling import packed
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -141,7 +141,7 @@ def test_a_shard_is_pickled_once_however_many_replicas_it_has(
         pickled.append(packed(value))
         return pickled[-1]
 
-    monkeypatch.setattr(engine_ray, "packed", recorded)
+    monkeypatch.setattr(sending, "packed", recorded)
     calls = counted((ray, "put"))
     traffic.reset()
     getattr(component, method)(rows)

@@ -18,10 +18,10 @@ from twinkle.platform import Platform
 from twinkle.remote import rows as row_tools
 from twinkle.remote.arguments import Part, Prepared, dispatched, prepare
 from twinkle.remote.counting import traffic
-from twinkle.remote.handle import Sharded, Store, Zipped
+from twinkle.remote.handle import Sharded, Store
 from twinkle.remote.lookups import Leaf, check_alike
-from twinkle.remote.pickling import packed
 from twinkle.remote.results import combined
+from twinkle.remote.sending import columns_of, handles_of, inner_of, plain_parts, share_of, template_of, whole_of
 from twinkle.remote.sources import Keeper, Plan, Sources, cut_at_source
 from twinkle.remote.split import alike, end_to_end, layout_of
 from twinkle.remote.waiting import Deadline, Told, results_of, rows_told
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RayComponent"]
 
-#: What is pickled to more than this is put into the object store once, instead of travelling with every call.
-_INLINE_BYTES = 64 * 1024
 #: How many seconds workers that have their rows are given to leave a method that others cannot begin.
 _MOMENT = 1.0
 
@@ -187,7 +185,7 @@ class _Call:
 
     def run(self) -> Any:
         hosts = self.component.group.hosts
-        templates = [_blob((each.args, each.kwargs)) for each in self.prepared_each]
+        templates = [template_of(self.declaration, each) for each in self.prepared_each]
         plain = self._plain()
         whole = self._whole_plans()
         told = self.component.told(self.declaration, self.target, self.layout)
@@ -205,7 +203,7 @@ class _Call:
                 self.sources.append(sources)
                 prepared = self.prepared_each[at if len(self.prepared_each) > 1 else 0]
                 fills = tuple(
-                    self._fill(part, _columns(prepared), worker, shard, plans, whole, sources)
+                    self._fill(part, columns_of(prepared), worker, shard, plans, whole, sources)
                     for part in prepared.parts
                 )
                 request = Request(
@@ -227,8 +225,9 @@ class _Call:
                 message = pickle.dumps((request, inline, tuple(apart)), protocol=5)
                 self.waiting = True
                 references.append(hosts[worker].call.remote(message, *apart.values(), *sources.references))
-        replies: list[Reply] = results_of(references, self.deadline, self.declaration.name, told, self._maker)
+        found = results_of(references, self.deadline, self.declaration.name, told, self._maker)
         self.waiting = False
+        replies: list[Reply] = [reply.arrived() for reply in found]
         traffic.moved_rows += sum(reply.received for reply in replies)
         return self._collected(dict(zip(self.target.workers, replies, strict=True)))
 
@@ -248,31 +247,25 @@ class _Call:
         workers = self.target.workers
         if len(self.prepared_each) > 1:
             # A function has given every worker arguments of its own.
-            return [self._blob_of(each, copies=1) for each in self.prepared_each]
+            return [whole_of(self.declaration, each, copies=1) for each in self.prepared_each]
         if self.layout is None:
             # Beside a handle of which everybody gets all rows: the same for everybody.
-            return [self._blob_of(self.prepared, copies=2)] * len(workers)
-        columns = _plain_parts(self.prepared.parts)
+            return [whole_of(self.declaration, self.prepared, copies=2)] * len(workers)
+        columns = plain_parts(self.prepared.parts)
         if not columns:
             return [None] * len(workers)
         traffic.driver_rows += self.layout.n
         lead_only = self.declaration.fan_out == "lead"
         made = []
         for shard in range(self.target.shards):
-            cut = [_cut(part, self.layout, shard) for part in columns]
             copies = 1 if lead_only else len(self.target.members[shard])
-            made.append(_blob(cut, copies))
+            made.append(share_of(self.declaration, columns, self.layout, shard, copies))
         return [made[self.target.shard_of[worker]] for worker in workers]
-
-    @staticmethod
-    def _blob_of(prepared: Prepared, *, copies: int) -> Any:
-        columns = _plain_parts(prepared.parts)
-        return _blob([part.value for part in columns], copies) if columns else None
 
     def _plans(self) -> dict[int, Plan]:
         """For each handle that is cut, what every worker reads."""
         plans: dict[int, Plan] = {}
-        for handle in _handles(self.prepared.cut):
+        for handle in handles_of(self.prepared.cut):
             if self.layout is not None and id(handle) not in plans:
                 plans[id(handle)] = Plan(self, handle, self.layout)
         return plans
@@ -281,7 +274,7 @@ class _Call:
         """For each handle of which every worker gets all rows, what to read."""
         plans: dict[int, Plan] = {}
         for prepared in self.prepared_each:
-            for handle in _handles([part for part in prepared.parts if part.whole]):
+            for handle in handles_of([part for part in prepared.parts if part.whole]):
                 plans.setdefault(id(handle), Plan(self, handle, Layout.even(len(handle), 1)))
         return plans
 
@@ -298,7 +291,7 @@ class _Call:
         if not part.whole and not self._gets_rows(worker):
             return Fill(part.name, absent=True)
         if part.kind == "zip":
-            inner = [_inner(part, value) for value in part.value.parts]
+            inner = [inner_of(part, value) for value in part.value.parts]
             parts = tuple(self._fill(one, columns, worker, shard, plans, whole, sources) for one in inner)
             return Fill(part.name, parts=parts)
         if part.kind == "handle":
@@ -411,54 +404,6 @@ class _Call:
                         shard=shard,
                         workers=[members[0], worker],
                     )
-
-
-def _handles(parts: Sequence[Part]) -> list[Sharded]:
-    """The handles among some parts, those inside a zip included."""
-    found: list[Sharded] = []
-    for part in parts:
-        if part.kind == "handle":
-            found.append(part.value)
-        elif part.kind == "zip":
-            found += _handles([_inner(part, value) for value in part.value.parts])
-    return found
-
-
-def _plain_parts(parts: Sequence[Part]) -> list[Part]:
-    """The parts whose rows the driver has, those inside a zip included."""
-    found: list[Part] = []
-    for part in parts:
-        if part.kind == "zip":
-            found += _plain_parts([_inner(part, value) for value in part.value.parts])
-        elif part.kind != "handle":
-            found.append(part)
-    return found
-
-
-def _columns(prepared: Prepared) -> dict[int, int]:
-    """The place of each plain value among what the driver cuts."""
-    return {id(part.value): at for at, part in enumerate(_plain_parts(prepared.parts))}
-
-
-def _inner(part: Part, value: Any) -> Part:
-    kind = "handle" if isinstance(value, Sharded) else "zip" if isinstance(value, Zipped) else "plain"
-    return Part(part.name, kind, value, part.rows, part.whole)
-
-
-def _cut(part: Part, layout: Layout, shard: int) -> Any:
-    if part.whole:
-        return part.value
-    if part.kind == "single":
-        return part.value if layout.sizes[shard] else []
-    return layout.take(part.value, shard)
-
-
-def _blob(value: Any, copies: int = 2) -> Any:
-    """A pickled value, in the object store when it is large and more than one worker gets it."""
-    import ray
-
-    data = packed(value)
-    return ray.put(data) if len(data) > _INLINE_BYTES and copies > 1 else data
 
 
 def _hashable(key: tuple[str, str, str, slice | None]) -> Any:

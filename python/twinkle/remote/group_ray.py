@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from twinkle.errors import RemoteCallError
 from twinkle.remote.arguments import check_travels
 from twinkle.remote.engine_ray import RayComponent
-from twinkle.remote.pickling import packed
+from twinkle.remote.pickling import packed, travelling
 from twinkle.remote.resources import release
 from twinkle.remote.session import current_session
 from twinkle.remote.waiting import Deadline, results_of
@@ -99,7 +99,9 @@ class RayGroup:
             check_travels(value, method, (f"argument {at}",))
         for parameter, value in kwargs.items():
             check_travels(value, method, (parameter,))
-        recipe = packed((kind, args, kwargs, {"device_mesh": mesh if given else None, "remote_group": self.name}))
+        offered = {"device_mesh": mesh if given else None, "remote_group": self.name}
+        with travelling({**{f"argument {at}": value for at, value in enumerate(args)}, **kwargs}, method):
+            recipe = packed((kind, args, kwargs, offered))
         width = mesh.world_size // workers
         hosts = self.hosts[:workers]
         # The processes have a deadline of their own, which the first component of a group meets.

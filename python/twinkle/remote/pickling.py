@@ -1,4 +1,7 @@
-"""Pickling of what travels between a driver and its workers: classes and functions of a script go with it, by value."""
+"""Pickling of what travels between a driver and its workers: classes and functions of a script go with it, by value.
+
+What decides is met while a value is pickled, never read off its bytes: a text may say anything.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,26 @@ import copyreg
 import io
 import pickle
 import sys
-from typing import TYPE_CHECKING, Any
+import weakref
+from contextlib import contextmanager
+from functools import cache
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from twinkle.errors import PlanError, TwinkleError
+from twinkle.remote.trees import children, is_branch, path_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Packed", "packed", "reducers"]
+    from twinkle.remote.trees import Path
+
+__all__ = ["Packed", "packed", "reducers", "travelling"]
 
 #: What is smaller than this costs more beside a pickle than in it.
 _LEAST = 512
+#: Whose name says what is pickled, which is found under it in the same script alone.
+_NAMED = (type, FunctionType, TypeVar)
 
 
 class Packed:
@@ -26,9 +40,10 @@ class Packed:
         #: The pickle, and what is beside it.
         self.head: Any
         self.buffers: Sequence[Any]
-        self.head, buffers = _dumped(value, least=_LEAST)
-        self.buffers = [buffer.raw() for buffer in buffers]
-        if _is_of_ray(self.head):
+        try:
+            self.head, buffers = _dumped(value, least=_LEAST)
+            self.buffers = [buffer.raw() for buffer in buffers]
+        except _OfRayError:
             # Ray counts who has its references when it pickles them itself.
             self.head, self.buffers = None, [value]
 
@@ -55,7 +70,46 @@ def _again(head: Any, *buffers: Any) -> Packed:
 
 def packed(value: Any) -> bytes:
     """A pickle that any worker can load, of anything that Ray could send; its arrays can be written to."""
-    return _dumped(value)[0]
+    try:
+        return _dumped(value)[0]
+    except _OfRayError:
+        return _by_value(value, None, refuse_references=False)
+
+
+@contextmanager
+def travelling(value: Any, who: str, *path: str) -> Iterator[None]:
+    """While a value is pickled, what cannot be is refused by its place in the value; `who` begins the words."""
+    try:
+        yield
+    except Exception as error:
+        found, cause = _culprit(value, path, error)
+        why = str(cause)
+        if not isinstance(cause, TwinkleError):
+            why = f"a {type(found[0]).__name__} cannot travel between processes: {why}"
+        text = path_text(found[1]) if found[1] else "what it is given"
+        raise PlanError(f"{who}: {text}: {why}", argument=text) from cause
+
+
+def _culprit(value: Any, path: Path, error: Exception) -> tuple[tuple[Any, Path], Exception]:
+    """The innermost part that cannot be pickled by itself, with its path, and what its pickling raises."""
+    try:
+        parts = list(children(value)) if is_branch(value) else []
+    except Exception:  # a component that is a dataclass has its fields elsewhere
+        parts = []
+    for key, part in parts:
+        try:
+            packed(part)
+        except Exception as inner:
+            return _culprit(part, (*path, key), inner)
+    return (value, path), error
+
+
+class _OfRayError(Exception):
+    """There is a reference to an object or an actor, which plain pickling makes useless elsewhere."""
+
+
+class _OfScriptError(Exception):
+    """There is what only this script can find by its name."""
 
 
 def _dumped(value: Any, least: int | None = None) -> tuple[bytes, list[pickle.PickleBuffer]]:
@@ -71,30 +125,104 @@ def _dumped(value: Any, least: int | None = None) -> tuple[bytes, list[pickle.Pi
     callback: Callable[[pickle.PickleBuffer], bool] | None = None if least is None else apart
     stream = io.BytesIO()
     pickler = pickle.Pickler(stream, protocol=5, buffer_callback=callback)
-    pickler.dispatch_table = reducers()
+    pickler.dispatch_table = {**reducers(), **dict.fromkeys(_references(), _refuse_reference)}
     try:
         pickler.dump(value)
         data = stream.getvalue()
-    except (pickle.PicklingError, AttributeError, TypeError):
-        data = b"__main__"
-    # What a script defines itself must travel by value, and a reference with its owner, which takes longer.
-    if b"__main__" not in data and (least is not None or not _is_of_ray(data)):
+        # A look at every object takes its time, and where nothing says so it is not needed.
+        if b"__main__" in data:
+            _check_names(value)
         return data, buffers
-    from ray import cloudpickle
+    except (_OfScriptError, pickle.PicklingError, AttributeError, TypeError):
+        # What a script defines itself must travel by value, which takes longer.
+        buffers.clear()
+        return _by_value(value, callback, refuse_references=True), buffers
 
-    buffers.clear()
-    return bytes(cloudpickle.dumps(value, protocol=5, buffer_callback=callback)), buffers  # type: ignore[no-untyped-call]
+
+def _references() -> tuple[type, ...]:
+    ray: Any = sys.modules.get("ray")
+    return (ray.ObjectRef, ray.actor.ActorHandle) if ray is not None and hasattr(ray, "actor") else ()
 
 
-def _is_of_ray(data: bytes) -> bool:
-    """Whether there are references to objects or actors in a pickle, which plain pickling makes useless elsewhere."""
-    return any(word in data for word in (b"ObjectRef", b"_object_ref_", b"ray.actor", b"_actor_handle_"))
+def _refuse_reference(_: Any) -> NoReturn:
+    raise _OfRayError
+
+
+class _Names(pickle.Pickler):
+    """Looks at every object for what the script defines."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, _NAMED) and value.__module__ == "__main__":
+            raise _OfScriptError
+        return NotImplemented
+
+
+class _Nothing:
+    """Takes bytes, and keeps none."""
+
+    def write(self, data: Any) -> int:
+        return len(data)
+
+
+def _check_names(value: Any) -> None:
+    names = _Names(_Nothing(), protocol=5, buffer_callback=lambda _: False)
+    names.dispatch_table = reducers()
+    names.dump(value)
+
+
+def _by_value(value: Any, callback: Any, *, refuse_references: bool) -> bytes:
+    stream = io.BytesIO()
+    pickler = _by_value_pickler()(stream, protocol=5, buffer_callback=callback)
+    pickler.refused = _references() if refuse_references else ()
+    pickler.dump(value)
+    return stream.getvalue()
+
+
+@cache
+def _by_value_pickler() -> Any:
+    from ray.cloudpickle import CloudPickler
+
+    class ByValue(CloudPickler):
+        """Ray's pickler, by which a class is defined in another process once, however often it arrives."""
+
+        refused: tuple[type, ...] = ()
+
+        def reducer_override(self, value: Any) -> Any:
+            if isinstance(value, self.refused):
+                raise _OfRayError
+            if _is_array(value):
+                return _writable(value)
+            made: Any = super().reducer_override(value)  # type: ignore[no-untyped-call]
+            if isinstance(value, type) and isinstance(made, tuple) and len(made) == 6:
+                _defined.add(value)
+                maker, args, state, *items, setter = made
+                return maker, args, (setter, state), *items, _define
+            return made
+
+    return ByValue
+
+
+#: The classes of a script that this process has made or been given.
+_defined: weakref.WeakSet[type] = weakref.WeakSet()
+
+
+def _define(kind: type, told: tuple[Callable[[type, Any], Any], Any]) -> None:
+    """Gives a class that has arrived what it has, unless it has been here before: its attributes have moved on."""
+    setter, state = told
+    if kind not in _defined:
+        _defined.add(kind)
+        setter(kind, state)
 
 
 def reducers() -> dict[Any, Any]:
     """How a pickler reduces what it has no way of its own for, by type: arrays such that they can be written to."""
     numpy = sys.modules.get("numpy")
     return {**copyreg.dispatch_table, **({} if numpy is None else {numpy.ndarray: _writable})}
+
+
+def _is_array(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and type(value) is numpy.ndarray
 
 
 def _writable(array: Any) -> Any:

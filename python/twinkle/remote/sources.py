@@ -8,7 +8,7 @@ from twinkle.plan import route
 from twinkle.remote.counting import traffic
 from twinkle.remote.handle import Piece, Store, replaced
 from twinkle.remote.handover import Cuts, hand_over
-from twinkle.remote.pickling import packed
+from twinkle.remote.pickling import packed, travelling
 from twinkle.remote.waiting import Deadline, results_of
 from twinkle.remote.widening import rule_as_given
 from twinkle.remote.worker import Fill
@@ -41,7 +41,9 @@ class Keeper:
     @staticmethod
     def mapped(asked: Sequence[tuple[Piece, Cuts]], function: Any, timeout: float | None = None) -> list[Piece]:
         """Applies a function to rows of some pieces, where they are; what it made is stored there as new pieces."""
-        deadline, blob = Deadline(timeout), packed(function)
+        deadline = Deadline(timeout)
+        with travelling(function, "map", "the function"):
+            blob = packed(function)
         calls = [(piece, cuts, *holder) for piece, cuts in asked for holder in piece.store.holders[piece.shard]]
         references = [
             _host(piece, worker, "map").mapped.remote(reference, piece.leaf, cuts, blob, _expected(piece))

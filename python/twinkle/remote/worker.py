@@ -18,11 +18,12 @@ from twinkle.remote.failing import sendable_errors
 from twinkle.remote.masking import Delivery
 from twinkle.remote.ownership import copied
 from twinkle.remote.parcels import digest_of
-from twinkle.remote.pickling import Packed
+from twinkle.remote.pickling import Packed, travelling
 from twinkle.remote.results import Cut, split_result
 from twinkle.remote.seeding import seed_loaded
 from twinkle.remote.shares import Share, set_share
 from twinkle.remote.signature import method_of
+from twinkle.remote.trees import SCALARS
 from twinkle.runtime import current
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Request:
 class Reply:
     """What a worker says about its result: everything but the rows, and where the rows are."""
 
+    #: Packed while it travels: Ray's own pickling would define the classes of a script anew in the driver.
     rest: Any
     names: list[str]
     counts: list[int | None]
@@ -107,6 +109,10 @@ class Reply:
     layout: Layout | None = None
     #: What the rows of each leaf are.
     kinds: tuple[str, ...] = ()
+
+    def arrived(self) -> Reply:
+        """This reply with what it says opened."""
+        return replace(self, rest=self.rest.opened()) if isinstance(self.rest, Packed) else self
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,13 +180,18 @@ class Host:
         layout = next((leaf.layout for leaf in reply.rows or () if isinstance(leaf, Cut)), None)
         if request.keep and layout is not None:
             cut = [[layout.take(leaf.value, shard) for leaf in reply.rows] for shard in range(layout.shards)]
-            kept = [ray.put(stored(layout.id % 2**64, shard, leaves)) for shard, leaves in enumerate(cut)]
-            return _with_rows(reply, kept, _received(pieces), layout)
+            with travelling(reply.rows, request.method, "its result"):
+                kept = [ray.put(stored(layout.id % 2**64, shard, leaves)) for shard, leaves in enumerate(cut)]
+            return _sent(request, reply, kept, pieces, layout)
         if request.keep and reply.rows is not None:
-            kept = [ray.put(stored(request.identity, request.shard, reply.rows))]
-            return _with_rows(reply, kept, _received(pieces))
-        back = list(map(Packed, reply.rows or ())) if request.keep is False else None
-        return _with_rows(reply, back, _received(pieces))
+            with travelling(_by_name(reply), request.method):
+                kept = [ray.put(stored(request.identity, request.shard, reply.rows))]
+            return _sent(request, reply, kept, pieces)
+        if request.keep is None or reply.rows is None:
+            return _sent(request, reply, None if request.keep is None else [], pieces)
+        with travelling(_by_name(reply), request.method):
+            back = list(map(Packed, reply.rows))
+        return _sent(request, reply, back, pieces)
 
     @sendable_errors()
     def pieces(
@@ -208,7 +219,8 @@ class Host:
         apply = pickle.loads(function)
         own = copied(rows.take(found.leaves[leaf].opened(own=False), cuts))
         made = [apply(row) for row in rows.each(own)]
-        return [ray.put(stored(found.identity, found.shard, [made]))], rows.lengths(made)
+        with travelling(made, "map", "its result"):
+            return [ray.put(stored(found.identity, found.shard, [made]))], rows.lengths(made)
 
     def port(self) -> tuple[str, int]:
         """An address of this node and a port that is free there now."""
@@ -256,8 +268,17 @@ def run(  # noqa: PLR0917 - one call, spelled out
     return Reply(rest, names, counts, lengths, leaves or None, digest, 0, None, kinds)
 
 
-def _with_rows(reply: Reply, found: Any, received: int, layout: Layout | None = None) -> Reply:
-    return replace(reply, rows=found, received=received, layout=layout)
+def _sent(request: Request, reply: Reply, found: Any, pieces: Sequence[Stored], layout: Layout | None = None) -> Reply:
+    """A reply as it leaves the worker, with what is said of its rows in their place."""
+    rest = reply.rest
+    if type(rest) not in SCALARS:
+        with travelling(rest, request.method, "its result"):
+            rest = Packed(rest)
+    return replace(reply, rest=rest, rows=found, received=sum(piece.rows for piece in pieces), layout=layout)
+
+
+def _by_name(reply: Reply) -> dict[str, Any]:
+    return {f"its result {name!r}": leaf for name, leaf in zip(reply.names, reply.rows, strict=True)}
 
 
 class _Opened:
@@ -298,10 +319,6 @@ def _check_piece(found: Stored, expected: tuple[int, int]) -> None:
             f"{expected[1]} of layout {expected[0]:x} was planned",
             shard=found.shard,
         )
-
-
-def _received(pieces: Sequence[Stored]) -> int:
-    return sum(piece.rows for piece in pieces)
 
 
 def _own(piece: Any) -> Any:
