@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import traceback
 import warnings
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,11 @@ class Part:
     @remote_function(timeout=PATIENCE)
     def rank(self) -> Any:
         return RANK
+
+    @remote_function(timeout=PATIENCE)
+    def long(self) -> None:
+        if RANK == 3:
+            raise ValueError("x" * 100_000)
 
     @remote_function(timeout=PATIENCE)
     def held(self, begun: threading.Event, go: threading.Event) -> Any:
@@ -239,19 +245,25 @@ def failures(part: Any) -> Any:
             return "interrupted"
 
     return {
-        "constructor": words(lambda: Parts(1, device_mesh=FOUR)) if RANK != 1 else built(),
+        "constructor": words(lambda: Parts(1, device_mesh=FOUR)),
+        "long": words(part.long),
+        "trace": [built(), traced(part.long)],
         "interrupted": interrupted(),
         "unreadable": words(part.unreadable),
         "after": part.one(EIGHT).gather(),
     }
 
 
-def built() -> str:
+def traced(call: Any) -> str:
     try:
-        Parts(1, device_mesh=FOUR)
-    except ValueError as error:
-        return str(error)
+        call()
+    except RemoteCallError as error:
+        return "".join(traceback.format_exception(error))
     return "accepted"
+
+
+def built() -> str:
+    return traced(lambda: Parts(1, device_mesh=FOUR))
 
 
 def meshes() -> Any:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import pickle
 import signal
 import sys
 import threading
 from collections.abc import Callable
+import traceback
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ import pytest
 
 from tests.remote import components
 from tests.remote.listening import ended
+from tests.support import run
 from tests.waiting import PATIENCE, becomes
 from twinkle import DeviceMesh, remote_class, remote_function
 from twinkle.errors import PlanError, RemoteCallError
@@ -103,6 +108,120 @@ def test_an_error_that_cannot_be_sent_keeps_its_type_and_words(kind: str, words:
 
 def _odd(_: Any) -> None:
     raise components.OddError(1, 2)
+
+
+@remote_class()
+class Deep:
+    """Fails deep in its own code, and keeps what says whether its objects live."""
+
+    living: list[Any] = []  # noqa: RUF012 - the workers share it
+
+    def __init__(self, worker: int | None = None) -> None:
+        Deep.living.append(weakref.ref(self))
+        if worker == self.device_mesh.data_rank:  # type: ignore[attr-defined]
+            self._raised({})
+
+    @remote_function(collect="none")
+    def count(self) -> int:
+        gc.collect()
+        return sum(one() is not None for one in Deep.living)
+
+    @remote_function()
+    def train(self, worker: int | None = None) -> None:
+        if worker in (None, self.device_mesh.data_rank):  # type: ignore[attr-defined]
+            self._raised({})
+
+    @remote_function(on_error="kill_group")
+    def strict(self) -> None:
+        self._raised({})
+
+    @remote_function()
+    def long(self) -> None:
+        raise ValueError("x" * 100_000)
+
+    def _raised(self, found: dict[str, Any]) -> Any:
+        return found["missing"]
+
+
+def test_an_error_says_once_where_in_the_code_of_the_worker_it_was_raised() -> None:
+    make: Any = Deep
+    deep = make(remote_group="cpu2")
+    for asked in (lambda: deep.train(1), lambda: make(1, remote_group="cpu2")):
+        with pytest.raises(RemoteCallError, match=r"failed on worker 1 .*: KeyError: 'missing'") as caught:
+            asked()
+        shown = "".join(traceback.format_exception(caught.value))
+        assert shown.count('return found["missing"]') == 1
+        assert "test_failures.py" in shown.partition("in _raised")[0].splitlines()[-1]
+        assert "\x1b" not in shown
+        assert caught.value.__notes__[0].startswith("on worker 1:\n")
+        assert pickle.loads(pickle.dumps(caught.value)).__notes__ == caught.value.__notes__
+    writer: Any = components.Writer(remote_group="cpu2")  # type: ignore[call-arg]
+    with pytest.raises(RemoteCallError) as caught:
+        writer.raises("locked")
+    assert "".join(traceback.format_exception(caught.value)).count("raise ERRORS[kind]()") == 1
+
+
+def test_a_message_repeats_some_of_a_long_error_and_its_cause_has_all() -> None:
+    deep: Any = Deep(remote_group="cpu2")  # type: ignore[call-arg]
+    with pytest.raises(
+        RemoteCallError, match=r"ValueError: x{900,1000} \.\.\. \(100012 characters\) \.\.\. x{1000}"
+    ) as caught:
+        deep.long()
+    assert len(str(caught.value)) < 2_500
+    assert sum(map(len, caught.value.__notes__)) < 20_000
+    assert str(caught.value.cause) == "x" * 100_000
+
+
+def test_the_error_of_an_ended_group_says_where_as_well(local_ray: None) -> None:
+    import twinkle
+
+    twinkle.shutdown()
+    groups = [{"name": f"cpu{size}", "ranks": size, "device_type": "cpu"} for size in (1, 2, 4, 8)]
+    twinkle.initialize("ray", ncpu_proc_per_node=15, groups=groups)
+    deep: Any = Deep(remote_group="cpu1")  # type: ignore[call-arg]
+    with pytest.raises(RemoteCallError, match="ended group 'cpu1'") as caught:
+        deep.strict()
+    assert caught.value.__notes__[0].count('return found["missing"]') == 1
+
+
+def test_a_call_names_all_workers_that_have_failed_by_then() -> None:
+    import ray
+
+    @ray.remote(num_cpus=0)
+    def fails(at: int) -> None:
+        raise ValueError(f"number {at}")
+
+    @ray.remote(num_cpus=0)
+    def works() -> int:
+        return 1
+
+    calls = [works.remote(), fails.remote(1), *map(fails.remote, range(2, 12))]
+    ray.wait(calls, num_returns=len(calls))
+    with pytest.raises(RemoteCallError, match=r"(?m)failed on worker 1 .*: ValueError: number 1$") as caught:
+        results_of(calls, Deadline(None), "Kind.method", lambda at: {"worker": at, "node": "here"})
+    note = caught.value.__notes__[1].splitlines()
+    assert note[0] == "failed as well so far: worker 2: ValueError: number 2"
+    assert note[-1] == "... (10)"
+    assert len(note) == 9
+
+
+def test_errors_that_come_when_the_call_has_ended_are_not_printed() -> None:
+    done = run([sys.executable, "-m", "tests.remote.failing"], timeout=120)
+    assert done.stdout.count("failed on worker 0") == 3
+    assert "no such key" not in done.stderr
+
+
+def test_a_constructor_that_fails_leaves_no_object_on_any_worker() -> None:
+    make: Any = Deep
+    deep = make(remote_group="cpu2")
+    before = deep.count()
+    for _ in range(3):
+        with pytest.raises(RemoteCallError, match=r"Deep.__init__ failed on worker 1"):
+            make(1, remote_group="cpu2")
+    assert deep.count() == before
+    other = make(remote_group="cpu2")
+    assert deep.count() == [count + 1 for count in before]
+    del other
 
 
 def test_an_interrupted_driver_gets_its_prompt_back(interrupted_at: Callable[..., None], tmp_path: Path) -> None:

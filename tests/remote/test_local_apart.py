@@ -119,10 +119,19 @@ def test_a_call_that_one_rank_cannot_make_is_refused_on_all_and_they_go_on(ranks
 def test_constructors_interrupts_and_what_cannot_be_read_are_told(ranks: Any) -> None:
     for rank, one in enumerate(ranks):
         failures = one["failures"]
-        built = "RemoteCallError: Part failed on worker 1 (dp=1; rank 1): ValueError: nothing is built here"
-        assert failures["constructor"] == (built if rank != 1 else "nothing is built here")
-        told = "RemoteCallError: Part.interrupted failed on worker 2 (dp=2; rank 2): KeyboardInterrupt: "
-        assert failures["interrupted"] == (told if rank != 2 else "interrupted")
+        built = "RemoteCallError: Part.__init__ failed on worker 1 (dp=1; rank 1): ValueError: nothing is built here"
+        assert failures["constructor"] == built
+        raised, long = failures["trace"]
+        assert raised.count('raise ValueError("nothing is built here")') == 1
+        assert "on worker 1:\nTraceback" in raised or rank == 1
+        assert failures["long"].endswith("x ... (100012 characters) ... " + "x" * 1000)
+        assert long.count('raise ValueError("x" * 100_000)') == 1
+        assert len(failures["long"]) < 2_500
+        assert len(long) < 22_000 or rank == 3
+        told = (
+            "RemoteCallError: Part.interrupted failed on worker 2 (dp=2; rank 2): KeyboardInterrupt: KeyboardInterrupt"
+        )
+        assert failures["interrupted"] == (f"{told}()" if rank != 2 else "interrupted")
         if rank:
             assert f"Part.unreadable: rank {rank} cannot unpickle what rank 0 sent: OSError" in failures["unreadable"]
         assert failures["after"] == list(range(8))

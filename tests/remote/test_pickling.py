@@ -110,10 +110,10 @@ def test_what_cannot_travel_is_refused_by_its_place() -> None:
     ):
         with pytest.raises(PlanError, match=f"^{place}{why}$"):
             asked()
-    with pytest.raises(RemoteCallError, match=rf"Locks.lock: its result\['locks'\]\[1\]: {why}$"):
+    with pytest.raises(RemoteCallError, match=rf"(?m)Locks.lock: its result\['locks'\]\[1\]: {why}$"):
         locks.lock()
-    with pytest.raises(RemoteCallError, match=rf"Locks.locks: its result 'rows'\[1\]: {why}$"):
+    with pytest.raises(RemoteCallError, match=rf"(?m)Locks.locks: its result 'rows'\[1\]: {why}$"):
         locks.locks([0, 1, 0, 1])
-    with pytest.raises(RemoteCallError, match=rf"map: its result\[0\]: {why}$"):
+    with pytest.raises(RemoteCallError, match=rf"(?m)map: its result\[0\]: {why}$"):
         locks.same([1, 2]).map(lambda row: threading.Lock())
     assert locks.same([1, 2]).gather() == [1, 2]

@@ -29,7 +29,7 @@ from twinkle.remote.results import combined
 from twinkle.remote.session import current_session
 from twinkle.remote.signature import method_of
 from twinkle.remote.split import alike, end_to_end, layout_of
-from twinkle.remote.waiting import Deadline, call_error, rows_told
+from twinkle.remote.waiting import Deadline, raise_told, rows_told, told_by
 from twinkle.remote.worker import Reply, Request, run
 from twinkle.runtime import current
 
@@ -79,12 +79,8 @@ class LocalComponent:
         name = type(self.instance).__qualname__
         with peers.during(name, None, f"makes {name}"):
             self.number = peers.count
-            told = peers.gathered(_words(failure))
-        if failure is not None:
-            raise failure
-        for rank, text in enumerate(told):
-            if text is not None:
-                raise call_error(name, _place(self.mesh, rank), text)
+            told = peers.gathered(told_by(failure))
+        raise_told(f"{name}.__init__", told, failure, self.rank, lambda rank: _place(self.mesh, rank))
 
     def call(self, declaration: Declaration, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs one method here, and joins its results with those of the other ranks."""
@@ -366,10 +362,16 @@ class _Call:
         if self.peers is None:
             return [(mine, digest)]
         failure = self.failure
-        text = _words(failure)
         about = "nothing" if mine is None else f"its result, a {type(mine.rest).__name__}"
-        told = self.peers.gathered((text, mine, digest), about, "tells its results")
-        self._raise_failures([text for text, *_ in told], layout)
+        told = self.peers.gathered((told_by(failure), mine, digest), about, "tells its results")
+
+        def place(rank: int) -> dict[str, Any]:
+            found = _place(self.mesh, rank)
+            if layout is not None and found["worker"] is not None:
+                found |= rows_told(layout.rows(self.shard_of[found["worker"]]).tolist())
+            return found
+
+        raise_told(self.declaration.name, [text for text, *_ in told], failure, self.component.rank, place)
         others = [said[1:] for said in told]
         # One's own result is the object itself.
         others[self.peers.rank] = mine, digest
@@ -404,21 +406,6 @@ class _Call:
         handle = Sharded(made, pieces, leaf.name, self.declaration.pad_values)
         return handle if keep else handle.gather()
 
-    def _raise_failures(self, told: list[str | None], layout: Layout | None) -> None:
-        # A rank that failed itself has its own cause to show.
-        failure = self.failure
-        mine = [self.component.rank] if failure is not None else []
-        for rank in [*mine, *range(len(told))]:
-            text = told[rank]
-            if text is None:
-                continue
-            if failure is not None and not isinstance(failure, Exception):
-                raise failure
-            place = _place(self.mesh, rank)
-            if layout is not None and place["worker"] is not None:
-                place |= rows_told(layout.rows(self.shard_of[place["worker"]]).tolist())
-            raise call_error(self.declaration.name, place, failure or text) from failure
-
     def _compare(self, told: list[Any]) -> None:
         for shard in range(self.placement.shards):
             holders = self.placement.holders(shard).tolist()
@@ -448,10 +435,6 @@ def _singles(at: int, piece: Any, real: int) -> list[tuple[int, Any]]:
 def _bare(reply: Reply) -> Reply:
     """A reply without its rows."""
     return replace(reply, rows=None, digest=None, received=0)
-
-
-def _words(failure: BaseException | None) -> str | None:
-    return None if failure is None else f"{type(failure).__name__}: {failure}"
 
 
 def _place(mesh: DeviceMesh, rank: int) -> dict[str, Any]:

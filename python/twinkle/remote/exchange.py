@@ -18,6 +18,7 @@ from twinkle.process_groups.registry import default_group
 from twinkle.process_groups.registry import store as store_of
 from twinkle.remote.agreement import Said, mark_of, words_of
 from twinkle.remote.channels import able, backend_for, kind_of, landing, written_kind
+from twinkle.remote.failing import told_of
 from twinkle.remote.parcels import Parcel, opened
 from twinkle.remote.waiting import Deadline
 
@@ -117,7 +118,7 @@ class Exchange:
     def refuse(self, error: BaseException) -> None:
         """Tells the others, wherever in this call they are, that it cannot be made here; they raise it."""
         with self._whole():
-            self._sizes([[0, 0, 0, 0]] * self.size, "refuses", 0, failure=f"{type(error).__name__}: {error}")
+            self._sizes([[0, 0, 0, 0]] * self.size, "refuses", 0, failure=told_of(error))
 
     def gathered(
         self, value: Any, about: str = "what it has for the others", step: str = "", key: object = 0

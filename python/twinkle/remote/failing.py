@@ -13,7 +13,10 @@ from twinkle.remote.pickling import packed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["UnsendableError", "sendable", "sendable_errors", "told_of"]
+__all__ = ["UnsendableError", "arrived", "sendable", "sendable_errors", "shortened", "told_of", "trace_of"]
+
+#: How many characters of an error's words a message repeats, and how many of where it was raised.
+_MOST_WORDS, _MOST_TRACE = 2_000, 16_000
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -25,7 +28,7 @@ class UnsendableError(RuntimeError):
         super().__init__(kind, text, trace)
         self.kind, self.text, self.trace = kind, text, trace
         if trace:
-            self.add_note(trace)
+            self.add_note(shortened(trace, _MOST_TRACE))
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.text}"
@@ -60,7 +63,7 @@ def sendable_errors() -> Iterator[None]:
 
 
 def told_of(error: BaseException) -> str:
-    """The type of an error and its words, without colours and without the pages that Ray says."""
+    """The type of an error and its words, without colours and without pages, whether Ray or a user writes them."""
     if isinstance(error, UnsendableError):
         text = str(error)
     else:
@@ -68,4 +71,26 @@ def told_of(error: BaseException) -> str:
         if type(error).__module__.partition(".")[0] == "ray":
             text = next((line for line in text.splitlines() if line.strip()), "")
         text = f"{type(error).__name__}: {text}"
-    return _COLOURS.sub("", text)
+    return shortened(_COLOURS.sub("", text), _MOST_WORDS)
+
+
+def trace_of(error: BaseException) -> str:
+    """Where an error was raised that came from another process, or is to go to one; empty where its notes say that."""
+    if isinstance(getattr(error, "cause", error), UnsendableError):
+        return ""
+    # The words of an error that Ray brings from a worker are the traceback there.
+    text = str(error) if arrived(error) else "".join(traceback.format_exception(error))
+    return shortened(_COLOURS.sub("", text).strip(), _MOST_TRACE)
+
+
+def arrived(error: object) -> bool:
+    """Whether Ray has brought this from a worker, whose code raised it."""
+    return hasattr(error, "as_instanceof_cause")
+
+
+def shortened(text: str, most: int) -> str:
+    """A text of at most so many characters, and how many it had; of a longer one the beginning and the end."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]} ... ({len(text)} characters) ... {text[-half:]}"

@@ -114,6 +114,7 @@ class RayGroup:
         try:
             results_of(references, deadline, method, self._told)
         except BaseException as error:
+            _forget(self, hosts, name)
             self.raise_failure(method, error, end=making.on_error == "kill_group")
         weakref.finalize(component, _forget, self, list(hosts), name)
         return component
@@ -141,10 +142,13 @@ class RayGroup:
                 self._end()
                 if not isinstance(error, RemoteCallError):
                     raise error
-                raise RemoteCallError(
+                ended = RemoteCallError(
                     f"{error}; on_error='kill_group' ended group {self.name!r} with its {self.workers} workers",
                     **{**error.fields, "group": self.name},
-                ) from error.__cause__
+                )
+                for note in getattr(error, "__notes__", ()):
+                    ended.add_note(note)
+                raise ended from error.__cause__
         if isinstance(error, RemoteCallError):
             # Another thread has ended the group meanwhile, and with it this call.
             self.check_alive(method)

@@ -7,9 +7,22 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from twinkle.errors import PlanError, RemoteCallError
-from twinkle.remote.failing import told_of
+from twinkle.remote.failing import arrived, told_of, trace_of
 
-__all__ = ["Deadline", "Handed", "Told", "call_error", "check_timeout", "results_of", "rows_told"]
+__all__ = [
+    "Deadline",
+    "Handed",
+    "Told",
+    "call_error",
+    "check_timeout",
+    "raise_told",
+    "results_of",
+    "rows_told",
+    "told_by",
+]
+
+#: How many workers a note or a message names.
+_SHOWN = 8
 
 #: Says about worker i what a failure names: its number, coordinates, node and rows.
 Told = Callable[[int], dict[str, Any]]
@@ -54,12 +67,13 @@ def results_of(
         # Ray raises as soon as any of them has failed, whatever the others still do.
         return list(ray.get(list(references), timeout=deadline.left))
     except ray.exceptions.GetTimeoutError:
+        _leave(references)
         done = set(ray.wait(list(references), num_returns=len(references), timeout=0)[0])
         late = [told(at)["worker"] for at, reference in enumerate(references) if reference not in done]
         if not late:
             # The last of them ended between one look and the next.
             return results_of(references, Deadline(None), method, told, handed)
-        shown = ", ".join(map(str, late[:8])) + (f", ... ({len(late)})" if len(late) > 8 else "")
+        shown = ", ".join(map(str, late[:_SHOWN])) + (f", ... ({len(late)})" if len(late) > _SHOWN else "")
         those = f"workers {shown} were" if len(late) > 1 else f"worker {shown} was"
         raise RemoteCallError(
             f"{method} was not done after {deadline.seconds} s: {those} still at it",
@@ -69,6 +83,9 @@ def results_of(
         ) from None
     except ray.exceptions.RayError as error:
         _raise_first(references, method, told, handed, error)
+    except BaseException:
+        _leave(references)
+        raise
 
 
 def _raise_first(
@@ -76,18 +93,19 @@ def _raise_first(
 ) -> NoReturn:
     import ray
 
-    at, found = 0, error
+    failed: list[tuple[int, Exception]] = []
+    ready = set(ray.wait(list(references), num_returns=len(references), timeout=0)[0])
     for index, reference in enumerate(references):
-        if not ray.wait([reference], timeout=0)[0]:
-            continue
-        try:
-            ray.get(reference, timeout=0)
-        except ray.exceptions.GetTimeoutError:
-            continue
-        except ray.exceptions.RayError as failure:
-            at, found = index, failure
-            break
-    cause: Any = getattr(found, "cause", None) or found
+        if reference in ready:
+            try:
+                ray.get(reference, timeout=0)
+            except ray.exceptions.GetTimeoutError:
+                continue
+            except ray.exceptions.RayError as failure:
+                failed.append((index, failure))
+    _leave([reference for reference in references if reference not in ready])
+    at, found = failed[0] if failed else (0, error)
+    cause: Any = _cause(found)
     maker = handed(cause.object_ref_hex) if handed and isinstance(cause, ray.exceptions.ObjectLostError) else None
     if maker is not None:
         died = "has died" if isinstance(cause, ray.exceptions.OwnerDiedError) else "no longer has it"
@@ -99,7 +117,22 @@ def _raise_first(
             lost=cause.object_ref_hex,
             **maker,
         ) from cause
-    raise call_error(method, told(at), found) from cause
+    made = call_error(method, told(at), found)
+    others = [f"worker {told(index)['worker']}: {told_of(_cause(failure))}" for index, failure in failed[1:]]
+    if others:
+        more = f"\n... ({len(others)})" if len(others) > _SHOWN else ""
+        made.add_note("failed as well so far: " + "\n".join(others[:_SHOWN]) + more)
+    raise made from cause
+
+
+def _leave(references: Sequence[Any]) -> None:
+    """Takes what calls come to that nobody waits for: of an error that nobody has taken Ray prints pages."""
+    for reference in references:
+        reference.future()
+
+
+def _cause(error: Any) -> Any:
+    return getattr(error, "cause", None) or error
 
 
 def rows_told(numbers: Sequence[int]) -> dict[str, Any]:
@@ -110,9 +143,12 @@ def rows_told(numbers: Sequence[int]) -> dict[str, Any]:
     return {"rows": numbers, "rows_text": f"{len(numbers)} rows"}
 
 
-def call_error(method: str, told: dict[str, Any], error: BaseException | str) -> RemoteCallError:
-    """The error of one worker, with who it was and which rows it had; of another process it may be words alone."""
-    cause: Any = getattr(error, "cause", None) or error
+def call_error(method: str, told: dict[str, Any], error: BaseException | str, trace: str = "") -> RemoteCallError:
+    """The error of one worker, with who it was and which rows it had, and in a note where it was raised.
+
+    Of another process it may be words and `trace` alone.
+    """
+    cause: Any = _cause(error)
     who = f"worker {told['worker']}" if told["worker"] is not None else f"rank {told['rank']}"
     coordinates = ", ".join(f"{axis}={index}" for axis, index in (told.get("coordinates") or {}).items())
     where = [
@@ -126,10 +162,38 @@ def call_error(method: str, told: dict[str, Any], error: BaseException | str) ->
         if text
     ]
     text = cause if isinstance(cause, str) else told_of(cause)
-    return RemoteCallError(
+    made = RemoteCallError(
         f"{method} failed on {who} ({'; '.join(where)}): {text}",
         **_fields(method, told, None if isinstance(cause, str) else cause),
     )
+    # An error of this very process has its own traceback.
+    if isinstance(error, BaseException) and arrived(error):
+        trace = trace_of(error)
+    if trace:
+        made.add_note(f"on {who}:\n{trace}")
+    return made
+
+
+def told_by(failure: BaseException | None) -> tuple[str, str] | None:
+    """What the other ranks are told of what failed here: its words, and where it was raised."""
+    return None if failure is None else (told_of(failure), trace_of(failure))
+
+
+def raise_told(
+    method: str,
+    told: Sequence[tuple[str, str] | None],
+    failure: BaseException | None,
+    rank: int,
+    place: Callable[[int], dict[str, Any]],
+) -> None:
+    """Raises what any rank has told; a rank that failed itself has its own cause to show, and its own interrupt."""
+    if failure is not None and not isinstance(failure, Exception):
+        raise failure
+    for one in [*([rank] if failure is not None else []), *range(len(told))]:
+        found = told[one]
+        if found is not None:
+            words, trace = found
+            raise call_error(method, place(one), failure or words, "" if failure else trace) from failure
 
 
 def _fields(method: str, told: dict[str, Any], cause: Any) -> dict[str, Any]:
