@@ -8,9 +8,9 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Callable
 import traceback
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 

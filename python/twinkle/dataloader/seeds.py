@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-__all__ = ["Randomness", "hashed", "hashed_after", "sow"]
+__all__ = ["Randomness", "alone", "hashed", "hashed_after", "sow"]
 
 _WORD = Struct("<Q")
 
@@ -74,6 +74,11 @@ def _renew() -> None:
 
 
 os.register_at_fork(after_in_child=_renew)
+
+
+def alone() -> threading.RLock:
+    """A lock that is held while any thread is inside a `Randomness`: who has it exchanges the generators alone."""
+    return _inside
 
 
 class _World(NamedTuple):

@@ -244,7 +244,15 @@ def _begin(  # noqa: PLR0917 - what a constructor was called with
             kwargs = {**kwargs, **_accepted(getattr(type(self).__init__, "__twinkle_init__"), device_mesh=mesh)}  # noqa: B009
         lazy = session.lazy_collect
         component = owner.component(
-            type(self), args, kwargs, own, making, first=first, given=given and not first, lazy=lazy
+            type(self),
+            args,
+            kwargs,
+            own,
+            making,
+            number=session.next_number(),
+            first=first,
+            given=given and not first,
+            lazy=lazy,
         )
         keep(self, COMPONENT, component)
         keep(self, "device_mesh", own)

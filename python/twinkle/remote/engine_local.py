@@ -8,7 +8,7 @@ hands. Inside a method this process is a worker, as on Ray: its own remote metho
 from __future__ import annotations
 
 import pickle
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from twinkle.remote.keeping import Keeper, check_ranks, described, key_of
 from twinkle.remote.lookups import Leaf, check_alike
 from twinkle.remote.masking import Delivery
 from twinkle.remote.results import combined
+from twinkle.remote.seeding import Generators, seed_of
 from twinkle.remote.session import current_session
 from twinkle.remote.signature import method_of
 from twinkle.remote.split import alike, end_to_end, layout_of
@@ -61,13 +62,18 @@ class LocalComponent:
         self.position = self.mesh.position_of(self.rank)
         #: Which component of the job it is, the same number on every rank.
         self.number = 0
+        seed = None if self.session is None else self.session.seed
+        self.generators: Generators | None = None
+        if self.session is not None and seed is not None:
+            own = seed_of(seed, self.session.next_number(), self.mesh.data_rank_of(self.rank) or 0)
+            self.generators = Generators(seed, own or 0)
 
     def build(self, make: Callable[[], Any]) -> None:
         """Makes the object where it has a place; under a launcher what is raised on one rank is raised on all."""
         failure = None
         try:
             if self.position is not None:
-                with self.inside():
+                with self.inside(), self.generators.building() if self.generators else nullcontext():
                     make()
         except BaseException as error:
             if not self.peers:
@@ -194,7 +200,8 @@ class _Call:
         _, method = method_of(type(self.component.instance), declaration.name)
         args, kwargs = filled(prepared.args, values), filled(prepared.kwargs, values)
         try:
-            with self.component.inside():
+            generators = self.component.generators
+            with self.component.inside(), generators.drawing() if generators else nullcontext():
                 return run(self.component.instance, method, declaration, args, kwargs, request)
         except BaseException as error:  # an interrupt as well: the others wait for this rank
             self._note(error)

@@ -82,6 +82,7 @@ class RayGroup:
         mesh: DeviceMesh,
         making: Declaration,
         *,
+        number: int,
         first: bool,
         given: bool,
         lazy: bool,
@@ -108,7 +109,7 @@ class RayGroup:
         deadline = Deadline(making.timeout)
         with self.order:
             references = [
-                host.build.remote(name, recipe, tuple(range(worker * width, (worker + 1) * width)), mesh)
+                host.build.remote(name, recipe, tuple(range(worker * width, (worker + 1) * width)), mesh, number)
                 for worker, host in enumerate(hosts)
             ]
         try:

@@ -27,6 +27,13 @@ class Session:
     ray_groups: dict[str, RayGroup] = field(default_factory=dict)
     placement_groups: list[Any] = field(default_factory=list)
     owns_ray: bool = False
+    #: How many components were made so far, the same on every rank.
+    made: int = 0
+
+    def next_number(self) -> int:
+        """The number of the component that is made now."""
+        self.made += 1
+        return self.made - 1
 
     def check_group(self, name: object) -> None:
         """Refuses a group that was not initialized, naming those that were."""

@@ -20,14 +20,14 @@ from twinkle.remote.ownership import copied
 from twinkle.remote.parcels import digest_of
 from twinkle.remote.pickling import Packed, travelling
 from twinkle.remote.results import Cut, split_result
-from twinkle.remote.seeding import seed_loaded
+from twinkle.remote.seeding import seed_loaded, seed_of
 from twinkle.remote.shares import Share, set_share
 from twinkle.remote.signature import method_of
 from twinkle.remote.trees import SCALARS
 from twinkle.runtime import current
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from twinkle.mesh import DeviceMesh
     from twinkle.plan import Layout
@@ -128,6 +128,9 @@ class Host:
     def __init__(self) -> None:
         self.components: dict[str, _Component] = {}
         self.seed: int | None = None
+        #: The seed of what methods draw here, and which libraries have it.
+        self.own_seed: int | None = None
+        self.seeded: Collection[str] = ()
 
     def prepare(self, environment: Mapping[str, str], seed: int | None) -> dict[str, Any]:
         """Takes on the worker's environment, before any user class is loaded, and says who this is."""
@@ -140,8 +143,8 @@ class Host:
         return {"pid": os.getpid(), "environment": dict(environment)}
 
     @sendable_errors()
-    def build(self, name: str, recipe: bytes, positions: tuple[int, ...], mesh: DeviceMesh) -> None:
-        """Makes one component object."""
+    def build(self, name: str, recipe: bytes, positions: tuple[int, ...], mesh: DeviceMesh, number: int = 0) -> None:
+        """Makes one component object; `number` is that of the component in its job."""
         from twinkle.remote.classes import construct
 
         current.positions, current.positions_mesh, current.device_mesh = positions, mesh, mesh
@@ -149,7 +152,12 @@ class Host:
         kind, args, kwargs, offered = pickle.loads(recipe)
         # Loading the class may have loaded torch.
         seed_loaded(self.seed)
-        self.components[name] = _Component(construct(kind, args, kwargs, offered), positions, mesh)
+        try:
+            self.components[name] = _Component(construct(kind, args, kwargs, offered), positions, mesh)
+        finally:
+            data_rank = mesh.data_rank_of(mesh.rank_at(positions[0])) or 0
+            self.own_seed = seed_of(self.seed, number, data_rank)
+            self.seeded = seed_loaded(self.own_seed)
 
     def drop(self, name: str) -> None:
         """Forgets a component."""
@@ -165,6 +173,8 @@ class Host:
             shared[at] = blob
         (template, plain), pieces = shared, given[len(apart) :]
         component = self.components[request.component]
+        # What has been loaded since.
+        self.seeded = seed_loaded(self.own_seed, self.seeded)
         current.positions, current.positions_mesh = component.positions, component.mesh
         current.device_mesh = component.mesh
         for piece, expected in zip(pieces, request.expected, strict=True):

@@ -1,0 +1,117 @@
+"""Random numbers of components: weights are alike everywhere, draws of data ranks differ, and nothing comes twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import twinkle
+from tests.remote.rolls import Rolling, draw, seen
+from tests.torchrun import torchrun
+from twinkle import DeviceGroup, DeviceMesh
+from twinkle.errors import RemoteCallError
+from twinkle.remote.seeding import seed_of
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def check(told: dict[str, Any], workers: int) -> None:
+    """The laws of one job."""
+    assert len({json.dumps(one) for one in (*told["weights"], *told["second weights"])}) == 1
+    numbers = [tuple(row) for rows in (*told["rolls"], *told["after"]) for row in rows]
+    assert len(numbers) == 16
+    for generator in zip(*numbers, strict=True):
+        assert len(set(generator)) == 16
+    # Replicas of one data rank draw alike, and go on.
+    for drawn in told["replicas"]:
+        assert drawn == [drawn[0]] * workers
+    assert told["replicas"][0] != told["replicas"][1]
+
+
+@pytest.fixture
+def begun(local_ray: None) -> Iterator[Any]:
+    def begin(mode: Any, **options: Any) -> None:
+        twinkle.shutdown()
+        groups = [DeviceGroup("two", 2, "CPU"), DeviceGroup("other", 2, "CPU")]
+        twinkle.initialize(mode, groups=groups, **{"seed": 7, **options})
+
+    yield begin
+    twinkle.shutdown()
+
+
+TWO = {"device_mesh": DeviceMesh.from_sizes(dp_size=2), "remote_group": "two"}
+REPLICAS = {"device_mesh": DeviceMesh.from_sizes(dp_size=1, tp_size=2), "remote_group": "two"}
+
+
+def test_on_ray_data_ranks_draw_apart_replicas_alike_and_a_further_component_repeats_nothing(begun: Any) -> None:
+    begun("ray")
+    told = seen(TWO, REPLICAS)
+    check(told, 2)
+    other = Rolling(**{**TWO, "remote_group": "other"})
+    assert other.roll([0, 0]) not in (told["rolls"][0], told["after"][1])
+    begun("ray")
+    assert seen(TWO, REPLICAS) == told
+
+
+def test_under_a_launcher_it_is_the_same_and_the_scripts_of_all_ranks_draw_on_alike(tmp_path: Path) -> None:
+    torchrun(2, "-m", "tests.remote.rolls", tmp_path)
+    ranks = [json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
+    assert ranks[0] == ranks[1]
+    check(ranks[0], 2)
+    before, after = ranks[0]["script"]
+    assert before != after
+    assert not set(after) & {number for rows in ranks[0]["rolls"] for row in rows for number in row}
+
+
+def test_alone_a_component_draws_apart_from_the_script_which_goes_on_as_if_nobody_else_drew(begun: Any) -> None:
+    begun("local")
+    alone = [draw() for _ in range(3)]
+    begun("local")
+    mine = [draw()]
+    told = seen({}, {})
+    check(told, 1)
+    mine.append(draw())
+    assert told["weights"][0] == alone[0]
+    Rolling()
+    assert [*mine, draw()] == alone
+
+
+def test_a_constructor_that_fails_leaves_the_generators_of_no_other(begun: Any) -> None:
+    begun("ray")
+    rolls = Rolling(**TWO)
+    first = rolls.roll([0, 0])
+    with pytest.raises(RemoteCallError):
+        Rolling("too much", **TWO)
+    later = rolls.roll([0, 0])
+    assert not {number for row in later for number in row} & {number for row in first for number in row}
+    assert rolls.weights()[0] not in later
+
+
+@pytest.mark.parametrize("mode", ["ray", "local"])
+def test_without_a_seed_or_a_job_nothing_is_seeded(begun: Any, mode: str) -> None:
+    begun(mode, seed=None)
+    before = [draw(), draw()]
+    assert before[0] != before[1]
+    weights = Rolling(**(TWO if mode == "ray" else {})).weights()
+    again = Rolling(**(TWO if mode == "ray" else {})).weights()
+    assert weights != again
+    twinkle.shutdown()
+    import random
+
+    random.seed(3)
+    expected = random.random()
+    random.seed(3)
+    plain = Rolling.__new__(Rolling)
+    plain.__init__()
+    assert plain.weights()[0] == expected
+
+
+def test_a_seed_depends_on_the_job_the_component_and_the_data_rank() -> None:
+    seeds = [seed_of(seed, number, rank) for seed in (0, 7, 2**64 - 1) for number in range(3) for rank in range(3)]
+    assert len(set(seeds)) == 27
+    assert all(seed is not None and 0 <= seed < 2**63 for seed in seeds)
+    assert seed_of(None, 0, 0) is None
