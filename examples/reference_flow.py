@@ -174,9 +174,14 @@ def main() -> None:
         if number == 0:
             sampled, trained = samples.layout.sizes.tolist(), output["seen"].layout.sizes.tolist()
             say(f"rows per sampler worker {sampled}, per actor data rank {trained}")
+            each = sum(size * actor_mesh.world_size // len(trained) for size in trained)
+            say(
+                f"all {actor_mesh.world_size} actor workers fetch the rows of their data rank, so each row goes to its "
+                f"{actor_mesh.world_size // len(trained)} replicas: {each} rows from worker to worker"
+            )
         say(
             f"round {number:2}: loss {output['loss']:.3f}, sampled tokens right {output['right']:4.0%}, "
-            f"{traffic.moved_rows} rows from worker to worker, {traffic.driver_rows} through the driver"
+            f"rows fetched from worker to worker {traffic.moved_rows}, through the driver {traffic.driver_rows}"
         )
         check(output["seen"], rows)
         sampler.load(actor.weights())
