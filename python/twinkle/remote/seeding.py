@@ -129,7 +129,7 @@ def _seed_torch(seed: int) -> None:
 
 
 def _take_torch() -> Any:
-    # Generators of accelerators are not exchanged: they are the component's, and a script has its own of the CPU.
+    # Generators of accelerators are not exchanged: the seed of the component stays with them.
     return sys.modules["torch"].default_generator.get_state()
 
 
