@@ -308,6 +308,13 @@ def test_an_overridden_method_is_a_plain_or_a_remote_one_as_it_is_decorated(two:
     assert list(Echo.same(doubled, [1, 2])) == [1, 2]
 
 
+def test_arguments_that_a_method_does_not_take_are_refused_by_its_name(two: Any) -> None:
+    with pytest.raises(TypeError, match=r"^Echo.by_key: missing a required argument: 'rows'$"):
+        two.by_key()
+    with pytest.raises(TypeError, match=r"^Echo.note: got an unexpected keyword argument 'words'$"):
+        two.note("word", words=1)
+
+
 def test_groups_stay_together(two: Any) -> None:
     assert two.in_pairs(list(range(6))).layout.sizes.tolist() == [4, 2]
     with pytest.raises(PlanError, match="5 is no multiple of group 2"):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ import pytest
 import twinkle
 from tests.remote import components
 from tests.remote.test_failures import gone
+from tests.support import run
 from tests.waiting import PATIENCE
 from twinkle import DeviceGroup, DeviceMesh, remote_class, remote_function
 from twinkle.errors import RemoteCallError
@@ -329,6 +332,16 @@ def test_the_devices_of_an_ended_group_are_free_unless_a_living_one_shares_them(
         assert free("GPU", left) == left
         if guest is not None:
             assert guest.pulled([1, 2]) == [1, 2]
+
+
+def test_what_is_asked_when_the_user_has_ended_ray_is_refused_and_shutdown_is_clean() -> None:
+    told = json.loads(run([sys.executable, "-m", "tests.remote.ray_gone"], timeout=120).stdout.splitlines()[-1])
+    for begun_anew, part in ((False, told[:8]), (True, told[8:])):
+        refusals, (alive, alive_after, mode, after) = part[:4], part[4:]
+        for words, method in zip(refusals, ("Kind.same", "Kind.__init__", "reading rows", "map"), strict=True):
+            assert words.startswith(f"RemoteCallError: {method}: the Ray that group 'two' was on was shut down")
+        assert (alive, alive_after, mode) == (begun_anew, begun_anew, None)
+        assert after == "RemoteCallError: Kind.same: the workers of group 'two' were shut down"
 
 
 def test_results_that_do_not_fit_end_no_process_since_none_is_left_waiting() -> None:

@@ -205,17 +205,29 @@ def test_what_fails_while_a_job_begins_leaves_nothing_half_begun(monkeypatch: py
 
 
 @pytest.mark.parametrize("mode", ["ray", "local"])
-def test_a_worker_begins_no_job(mode: Any) -> None:
+def test_a_worker_begins_no_job_and_ends_none(mode: Any) -> None:
     @remote_class()
     class Nested:
         @remote_function()
         def begin(self) -> None:
             twinkle.initialize("local")
 
+        @remote_function()
+        def end(self) -> None:
+            twinkle.shutdown()
+
+        @remote_function()
+        def works(self) -> int:
+            return 1
+
     twinkle.initialize(mode, groups=[DeviceGroup("a", 1, "CPU")])
     nested: Any = Nested
+    component = nested(remote_group="a")
     with pytest.raises((PlacementError, RemoteCallError), match="a worker begins no job of its own"):
-        nested(remote_group="a").begin()
+        component.begin()
+    with pytest.raises((PlacementError, RemoteCallError), match="a worker ends no job; call shutdown"):
+        component.end()
+    assert component.works() == [1]
 
 
 def test_a_mesh_before_initialize_is_refused() -> None:

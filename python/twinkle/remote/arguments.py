@@ -87,7 +87,10 @@ def prepare(
     engine than `engine` keeps are rows that this process has, and are pulled.
     """
     signature = declaration.parameters
-    bound = signature.bind(*args, **kwargs) if signature is not None else None
+    try:
+        bound = signature.bind(*args, **kwargs) if signature is not None else None
+    except TypeError as error:
+        raise TypeError(f"{declaration.name}: {error}") from None
     if bound is None or not declaration.cuts:
         collector = _Collector(declaration, engine)
         return Prepared(

@@ -11,7 +11,7 @@ from twinkle.remote.arguments import check_travels
 from twinkle.remote.engine_ray import RayComponent
 from twinkle.remote.pickling import packed, travelling
 from twinkle.remote.resources import release
-from twinkle.remote.session import current_session
+from twinkle.remote.session import connection, current_session
 from twinkle.remote.waiting import Deadline, results_of
 from twinkle.remote.worker import Host
 
@@ -31,7 +31,11 @@ _START = 300.0
 class RayGroup:
     """The workers of one device group."""
 
-    def __init__(self, reservation: Reservation, number: int, seed: int | None) -> None:
+    def __init__(
+        self, reservation: Reservation, number: int, seed: int | None, ray: tuple[str, str] | None = None
+    ) -> None:
+        #: The Ray that the group is on.
+        self.ray = ray
         self.reservation, self.number, self.seed = reservation, number, seed
         self.name = reservation.group.name
         self.gpus_per_worker = reservation.group.gpus_per_worker
@@ -67,12 +71,23 @@ class RayGroup:
             raise RemoteCallError(
                 f"{method}: the workers of group {self.name!r} were shut down", method=method, group=self.name
             )
+        if self.is_lost():
+            raise RemoteCallError(
+                f"{method}: the Ray that group {self.name!r} was on was shut down, and its workers with it; shutdown() "
+                "and initialize() begin anew",
+                method=method,
+                group=self.name,
+            )
         if self.ended_by is not None:
             raise RemoteCallError(
                 f"{method}: group {self.name!r} was ended when {self.ended_by}; shutdown() and initialize() start it "
                 "anew",
                 **{**self.ended_by.fields, "method": method, "group": self.name, "failed": self.ended_by.method},
             )
+
+    def is_lost(self) -> bool:
+        """Whether the user has ended the Ray that the group is on, or this process is connected to another."""
+        return connection() != self.ray
 
     def component(
         self,
@@ -126,7 +141,7 @@ class RayGroup:
 
         self.closed = True
         hosts, self._hosts = self._hosts, []
-        for host in hosts:
+        for host in () if self.is_lost() else hosts:
             ray.kill(host, no_restart=True)
 
     def raise_failure(self, method: str, error: BaseException, *, end: bool) -> NoReturn:
@@ -217,6 +232,6 @@ class RayGroup:
 
 
 def _forget(group: RayGroup, hosts: list[Any], name: str) -> None:
-    if not group.closed and group.ended_by is None:
+    if not group.closed and group.ended_by is None and not group.is_lost():
         for host in hosts:
             host.drop.remote(name)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from twinkle.mesh import DeviceMesh
     from twinkle.remote.group_ray import RayGroup
 
-__all__ = ["Session", "current_session", "set_session"]
+__all__ = ["Session", "connection", "current_session", "set_session"]
 
 
 @dataclass(eq=False)
@@ -29,6 +29,8 @@ class Session:
     owns_ray: bool = False
     #: How many components were made so far, the same on every rank.
     made: int = 0
+    #: Which Ray the job has begun on.
+    ray: tuple[str, str] | None = None
 
     def next_number(self) -> int:
         """The number of the component that is made now."""
@@ -43,6 +45,16 @@ class Session:
             raise PlacementError(
                 f"remote_group={name!r} is no group of initialize(groups=...); it has {told}", group=name
             )
+
+
+def connection() -> tuple[str, str] | None:
+    """Which Ray this process is connected to, and as which job of it; None where it is not."""
+    import ray
+
+    if not ray.is_initialized():
+        return None
+    context = ray.get_runtime_context()
+    return context.get_node_id(), context.get_job_id()
 
 
 _session: Session | None = None

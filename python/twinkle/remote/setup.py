@@ -14,7 +14,7 @@ from twinkle.group import DeviceGroup
 from twinkle.platform import Platform
 from twinkle.platform.checks import shown, whole
 from twinkle.remote.seeding import seed_loaded
-from twinkle.remote.session import Session, current_session, set_session
+from twinkle.remote.session import Session, connection, current_session, set_session
 from twinkle.runtime import current
 
 if TYPE_CHECKING:
@@ -45,8 +45,12 @@ def initialize(  # noqa: PLR0917 - the contract's order
 
     `groups` are `DeviceGroup`s or mappings of their fields. `global_device_mesh` is the mesh of components that are
     given none; left out, that is one dp axis over the workers, or over the world. `lazy_collect` leaves rows that
-    methods return with the workers, as handles; False pulls them. `seed` seeds this process and every worker, None
-    leaves them.
+    methods return with the workers, as handles; False pulls them.
+
+    `seed` seeds this process, and the constructors of components on every worker, alike: weights are equal. What the
+    methods of a component draw afterwards depends on the seed, on how many components were made before it, and on the
+    data rank: replicas draw alike, data ranks do not, and a further component repeats nothing. `random`, NumPy's global
+    generator and torch's are seeded, where they are loaded. None seeds nothing.
 
     Refused (`PlacementError`): a call inside a worker or a component's method, a second call before `shutdown`, groups
     that do not fit the nodes, devices that are not granted in time. Whatever is refused, nothing stays reserved, and
@@ -77,17 +81,27 @@ def initialize(  # noqa: PLR0917 - the contract's order
         current.positions, current.positions_mesh = (), None
     set_session(session)
     current.mode, current.device_mesh = mode, mesh
-    atexit.register(shutdown)
+    # A method of another thread may not have ended by then.
+    atexit.register(_end)
 
 
 def shutdown() -> None:
-    """Ends the job: its workers, its reservations, and Ray where `initialize` started it. Ending twice is allowed."""
+    """Ends the job: its workers, its reservations, and Ray where `initialize` started it. Ending twice is allowed.
+
+    Refused (`PlacementError`) inside a worker or a component's method, which would end what it runs in.
+    """
+    if current.mode == "worker":
+        raise PlacementError("a worker ends no job; call shutdown() where the script ends")
+    _end()
+
+
+def _end() -> None:
     session = current_session()
     if session is None:
         return
     set_session(None)
     current.mode = current.device_mesh = current.positions = current.positions_mesh = None
-    atexit.unregister(shutdown)
+    atexit.unregister(_end)
     if session.mode == "ray":
         _release(session)
     else:
@@ -105,6 +119,9 @@ def _release(session: Session) -> None:
 
     for group in session.ray_groups.values():
         group.closed = True
+    if session.ray is not None and connection() != session.ray:
+        # The user has ended it, or has begun another, which is not the job's to end.
+        return
     if not ray.is_initialized():
         return
     for group in session.ray_groups.values():
@@ -136,9 +153,10 @@ def _start_ray(session: Session, nproc_per_node: int, ncpu_proc_per_node: int) -
         # Said before it is so: what is interrupted while it starts is ended as well.
         session.owns_ray = True
         ray.init(logging_level=logging.ERROR, **local)
+    session.ray = connection()
     reservations, session.placement_groups = reserve(session.groups, nproc_per_node, ncpu_proc_per_node)
     for number, (name, reservation) in enumerate(reservations.items()):
-        session.ray_groups[name] = RayGroup(reservation, number, session.seed)
+        session.ray_groups[name] = RayGroup(reservation, number, session.seed, session.ray)
 
 
 def _groups(given: Any) -> tuple[DeviceGroup, ...]:
