@@ -247,11 +247,15 @@ def failures(part: Any) -> Any:
     return {
         "constructor": words(lambda: Parts(1, device_mesh=FOUR)),
         "long": words(part.long),
-        "trace": [built(), traced(part.long)],
+        "trace": [built(), traced(part.long), traced(lambda: part.one(EIGHT).map(divided))],
         "interrupted": interrupted(),
         "unreadable": words(part.unreadable),
         "after": part.one(EIGHT).gather(),
     }
+
+
+def divided(row: int) -> float:
+    return 1 / (row - 7)
 
 
 def traced(call: Any) -> str:

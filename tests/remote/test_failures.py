@@ -102,7 +102,7 @@ def test_an_error_that_cannot_be_sent_keeps_its_type_and_words(kind: str, words:
     assert f"{type(cause).__name__}: {cause.kind}" not in str(caught.value)
     assert "in raises" in cause.trace
     handle = writer.same([1, 2])
-    with pytest.raises(RemoteCallError, match=r"map failed on worker [01] .*: OddError: odd 1 2$"):
+    with pytest.raises(RemoteCallError, match=r"(?m)map failed on worker [01] .*: OddError: odd 1 2$"):
         handle.map(_odd)
 
 

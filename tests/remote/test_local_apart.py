@@ -123,9 +123,11 @@ def test_constructors_interrupts_and_what_cannot_be_read_are_told(ranks: Any) ->
         failures = one["failures"]
         built = "RemoteCallError: Part.__init__ failed on worker 1 (dp=1; rank 1): ValueError: nothing is built here"
         assert failures["constructor"] == built
-        raised, long = failures["trace"]
+        raised, long, mapped = failures["trace"]
         assert raised.count('raise ValueError("nothing is built here")') == 1
         assert "on worker 1:\nTraceback" in raised or rank == 1
+        assert mapped.count("return 1 / (row - 7)") == 1
+        assert "map failed on rank 3: ZeroDivisionError" in mapped
         assert failures["long"].endswith("x ... (100012 characters) ... " + "x" * 1000)
         assert long.count('raise ValueError("x" * 100_000)') == 1
         assert len(failures["long"]) < 2_500

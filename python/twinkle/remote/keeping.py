@@ -13,6 +13,7 @@ from twinkle.remote.exchange import Exchange, exchange
 from twinkle.remote.handle import Piece, Sharded, Store, replaced
 from twinkle.remote.ownership import copied
 from twinkle.remote.session import current_session
+from twinkle.remote.waiting import told_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -150,16 +151,20 @@ def _made(asked: Sequence[tuple[Piece, Cuts]], function: Any) -> dict[int, list[
 def _made_together(peers: Exchange, asked: Sequence[tuple[Piece, Cuts]], function: Any) -> tuple[Any, Any]:
     """The same, and how long the rows of every rank are; what is raised on one rank is raised on all."""
     made: dict[int, list[Any]] = {}
-    text, failure = None, None
+    failure = None
     try:
         made = _made(asked, function)
     except Exception as error:
-        text, failure = f"{type(error).__name__}: {error}", error
+        failure = error
     lengths = {at: row_tools.lengths(rows) for at, rows in made.items()}
-    told = peers.gathered((text, lengths), "what it made", _rows_text(asked), _key_of_asked(asked))
+    told = peers.gathered((told_by(failure), lengths), "what it made", _rows_text(asked), _key_of_asked(asked))
     for rank, (said, _) in enumerate(told):
         if said is not None:
-            raise RemoteCallError(f"map failed on rank {rank}: {said}", method="map", rank=rank) from failure
+            words, trace = said
+            refusal = RemoteCallError(f"map failed on rank {rank}: {words}", method="map", rank=rank)
+            if failure is None:
+                refusal.add_note(f"on rank {rank}:\n{trace}")
+            raise refusal from failure
     return made, {at: known for _, those in told for at, known in those.items()}
 
 

@@ -19,7 +19,7 @@ from twinkle.remote.masking import Delivery
 from twinkle.remote.ownership import copied
 from twinkle.remote.parcels import digest_of
 from twinkle.remote.pickling import Packed, travelling
-from twinkle.remote.results import Cut, split_result
+from twinkle.remote.results import Cut, Leaf, split_result
 from twinkle.remote.seeding import seed_loaded, seed_of
 from twinkle.remote.shares import Share, set_share
 from twinkle.remote.signature import method_of
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from twinkle.remote.signature import Declaration
 
 __all__ = ["Host", "Reply", "Request", "Stored", "run"]
+
+
+#: What a reply may say that nobody's class is in.
+_BARE = SCALARS | {Leaf}
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,7 +285,7 @@ def run(  # noqa: PLR0917 - one call, spelled out
 def _sent(request: Request, reply: Reply, found: Any, pieces: Sequence[Stored], layout: Layout | None = None) -> Reply:
     """A reply as it leaves the worker, with what is said of its rows in their place."""
     rest = reply.rest
-    if type(rest) not in SCALARS:
+    if type(rest) not in _BARE:
         with travelling(rest, request.method, "its result"):
             rest = Packed(rest)
     return replace(reply, rest=rest, rows=found, received=sum(piece.rows for piece in pieces), layout=layout)
