@@ -15,11 +15,12 @@ from twinkle.errors import PlanError
 from twinkle.remote import rows
 from twinkle.remote.arguments import check_travels, filled
 from twinkle.remote.failing import sendable_errors
+from twinkle.remote.lookups import Leaf
 from twinkle.remote.masking import Delivery
 from twinkle.remote.ownership import copied
 from twinkle.remote.parcels import digest_of
 from twinkle.remote.pickling import Packed, travelling
-from twinkle.remote.results import Cut, Leaf, split_result
+from twinkle.remote.results import Cut, split_result
 from twinkle.remote.seeding import seed_loaded, seed_of
 from twinkle.remote.shares import Share, set_share
 from twinkle.remote.signature import method_of
