@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.loading import Stream, flat
+from tests.waiting import PATIENCE
 from twinkle.dataloader import DataLoader
 from twinkle.dataloader.epochs import set_epoch
 
@@ -23,7 +24,7 @@ class Shared(Stream):
         super().__init__(rows)
         self.counter = torch.tensor(0).share_memory_()
         self.wish = torch.tensor(7).share_memory_()
-        self.both = multiprocessing.get_context("fork").Barrier(workers, timeout=60)
+        self.both = multiprocessing.get_context("fork").Barrier(workers, timeout=PATIENCE)
 
     def set_epoch(self, epoch: int) -> None:
         step = epoch - self.counter

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.support import LIMIT, ROOT, clean_environment
 
-__all__ = ["torchrun"]
+__all__ = ["seen_by_ranks", "torchrun"]
 
 
 def torchrun(processes: int, *program: str | Path, timeout: float = LIMIT) -> str:
@@ -40,3 +42,9 @@ def torchrun(processes: int, *program: str | Path, timeout: float = LIMIT) -> st
         raise AssertionError(f"{program} did not end within {timeout:g} s\n{log}") from None
     assert job.returncode == 0, f"{program} ended with {job.returncode}\n{log}"
     return log
+
+
+def seen_by_ranks(processes: int, module: str, folder: Path, *arguments: str) -> list[Any]:
+    """What each rank of a program wrote to `RANK.json` in a folder, which is the last of its arguments."""
+    torchrun(processes, "-m", module, *arguments, folder)
+    return [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(processes)]

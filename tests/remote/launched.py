@@ -12,9 +12,9 @@ import torch
 
 import twinkle
 from tests.remote import components
+from tests.remote.refusing import words
 from twinkle import DeviceMesh, Global
 from twinkle.dataloader import DataLoader
-from twinkle.errors import TwinkleError
 from twinkle.plan import Layout
 from twinkle.platform import Platform
 from twinkle.remote import traffic
@@ -23,14 +23,6 @@ from twinkle.remote.keeping import local_handle, local_keeper
 # A type checker does not see what the decorator adds.
 Echo: Any = components.Echo
 Loader: Any = components.Loader
-
-
-def words(call: Any) -> str:
-    try:
-        call()
-    except TwinkleError as error:
-        return f"{type(error).__name__}: {error}"
-    return "accepted"
 
 
 def reference_flow() -> Any:

@@ -15,7 +15,7 @@ import torch
 from torch import distributed
 
 import twinkle
-from tests.remote.launched import words
+from tests.remote.refusing import words
 from tests.waiting import PATIENCE
 from twinkle import DeviceMesh, Global, Rows, remote_class, remote_function
 from twinkle.dataloader import DataLoader

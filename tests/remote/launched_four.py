@@ -16,7 +16,7 @@ import torch
 import twinkle
 from tests.remote import components
 from tests.remote.examples import outcome, plain
-from tests.remote.launched import words
+from tests.remote.refusing import words
 from twinkle import DeviceMesh, Global, Rows, remote_class, remote_function
 from twinkle.dataloader import DataLoader
 from twinkle.platform import Platform

@@ -12,21 +12,13 @@ import torch
 
 import twinkle
 from tests.remote import feeding
+from tests.remote.refusing import words
 from twinkle import DeviceMesh, Global
 from twinkle.dataloader import DataLoader
-from twinkle.errors import TwinkleError
 from twinkle.platform import Platform
 
 # A type checker does not see what the decorator adds.
 Model: Any = feeding.Model
-
-
-def words(call: Any) -> str:
-    try:
-        call()
-    except TwinkleError as error:
-        return f"{type(error).__name__}: {error}"
-    return "accepted"
 
 
 def singles(two: Any, last: Any) -> Any:

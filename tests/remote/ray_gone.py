@@ -10,8 +10,8 @@ from typing import Any
 import ray
 
 import twinkle
+from tests.remote.refusing import words
 from twinkle import DeviceGroup, remote_class, remote_function
-from twinkle.errors import TwinkleError
 from twinkle.runtime import current
 
 
@@ -23,14 +23,6 @@ class Kind:
     def same(self, rows: Any) -> Any:
         """Its rows."""
         return rows
-
-
-def words(call: Any) -> str:
-    """What a call is refused with."""
-    try:
-        return f"accepted: {call()}"
-    except TwinkleError as error:
-        return f"{type(error).__name__}: {error}"
 
 
 def job(*, begins_anew: bool) -> list[Any]:

@@ -335,7 +335,7 @@ def test_the_devices_of_an_ended_group_are_free_unless_a_living_one_shares_them(
 
 
 def test_what_is_asked_when_the_user_has_ended_ray_is_refused_and_shutdown_is_clean() -> None:
-    told = json.loads(run([sys.executable, "-m", "tests.remote.ray_gone"], timeout=120).stdout.splitlines()[-1])
+    told = json.loads(run([sys.executable, "-m", "tests.remote.ray_gone"]).stdout.splitlines()[-1])
     for begun_anew, part in ((False, told[:8]), (True, told[8:])):
         refusals, (alive, alive_after, mode, after) = part[:4], part[4:]
         for words, method in zip(refusals, ("Kind.same", "Kind.__init__", "reading rows", "map"), strict=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -12,7 +11,7 @@ import pytest
 
 import twinkle
 from tests.remote import components
-from tests.torchrun import torchrun
+from tests.torchrun import seen_by_ranks
 from twinkle import DeviceMesh, Global, Rows, Same, Sharded, remote_class, remote_function
 from twinkle.errors import PlacementError, PlanError, RemoteCallError
 from twinkle.remote import waiting
@@ -111,9 +110,7 @@ def test_group_names_are_checked_in_local_mode_too() -> None:
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of eight ranks saw."""
-    out = tmp_path_factory.mktemp("seen")
-    torchrun(8, "-m", "tests.remote.launched", out)
-    return [json.loads((out / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(8)]
+    return seen_by_ranks(8, "tests.remote.launched", tmp_path_factory.mktemp("seen"))
 
 
 def test_the_reference_flow_hands_rows_from_rank_to_rank(ranks: Any) -> None:

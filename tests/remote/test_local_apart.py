@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 import twinkle
 from tests.remote.launched_apart import Parts
-from tests.torchrun import torchrun
+from tests.torchrun import seen_by_ranks
 from twinkle import DeviceMesh
 from twinkle.remote.agreement import Said, mark_of, ranks_text, words_of
-
-pytestmark = pytest.mark.timeout(300)
 
 #: What the ranks say in each case: which of them, and what they do.
 CALLS = {
@@ -53,9 +50,7 @@ CALLS = {
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of four ranks saw."""
-    out = tmp_path_factory.mktemp("seen")
-    torchrun(4, "-m", "tests.remote.launched_apart", out)
-    return [json.loads((out / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(4)]
+    return seen_by_ranks(4, "tests.remote.launched_apart", tmp_path_factory.mktemp("seen"))
 
 
 @pytest.mark.parametrize("case", CALLS)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
 import pytest
 
-from tests.torchrun import torchrun
-
-pytestmark = pytest.mark.timeout(300)
+from tests.torchrun import seen_by_ranks
 
 LABELS = [[1, 1, -100], [1, 1, 1]]
 IDS = [[1, 1, 7], [1, 1, 1]]
@@ -19,9 +16,7 @@ IDS = [[1, 1, 7], [1, 1, 1]]
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two ranks saw."""
-    out = tmp_path_factory.mktemp("seen")
-    torchrun(2, "-m", "tests.remote.launched_models", out)
-    return [json.loads((out / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
+    return seen_by_ranks(2, "tests.remote.launched_models", tmp_path_factory.mktemp("seen"))
 
 
 def test_a_mapping_of_model_inputs_is_one_row_or_columns_by_what_it_holds(ranks: Any) -> None:

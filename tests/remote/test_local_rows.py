@@ -10,7 +10,7 @@ import pytest
 
 import twinkle
 from tests.remote.examples import outcome
-from tests.torchrun import torchrun
+from tests.torchrun import seen_by_ranks
 
 #: Random calls; a seed that fails names its example.
 SEEDS = 120
@@ -19,9 +19,7 @@ SEEDS = 120
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of four ranks saw."""
-    out = tmp_path_factory.mktemp("seen")
-    torchrun(4, "-m", "tests.remote.launched_four", str(SEEDS), out)
-    return [json.loads((out / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(4)]
+    return seen_by_ranks(4, "tests.remote.launched_four", tmp_path_factory.mktemp("seen"), str(SEEDS))
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ TEXTS = ["a text", "if __name__ == '__main__': ray.get(ObjectRef)", "ray.actor _
 
 def test_classes_of_a_script_are_defined_once_in_a_worker_and_keep_what_they_have_there() -> None:
     command = [sys.executable, "-m", "tests.remote.by_value"]
-    told = json.loads(run(command, timeout=120).stdout.splitlines()[-1])
+    told = json.loads(run(command).stdout.splitlines()[-1])
     # Steps of the module, objects made of the class, entries of the cache, calls of the base, marks of a row's class.
     assert told["seen"] == [[1, 1, 1, 1, 1], [2, 1, 2, 2, 2], [3, 2, 3, 3, 3], [4, 2, 4, 4, 4], 5, [5, 2, 5, 6, 5]]
     assert told["mapped"] == [[2, 2, 6, 5], [3, 2, 6, 5]]

@@ -11,12 +11,10 @@ import pytest
 
 import twinkle
 from tests.remote.rolls import Rolling, draw, seen
-from tests.torchrun import torchrun
+from tests.torchrun import seen_by_ranks
 from twinkle import DeviceGroup, DeviceMesh
 from twinkle.errors import RemoteCallError
 from twinkle.remote.seeding import seed_of
-
-pytestmark = pytest.mark.timeout(300)
 
 
 def check(told: dict[str, Any], workers: int) -> None:
@@ -58,8 +56,7 @@ def test_on_ray_data_ranks_draw_apart_replicas_alike_and_a_further_component_rep
 
 
 def test_under_a_launcher_it_is_the_same_and_the_scripts_of_all_ranks_draw_on_alike(tmp_path: Path) -> None:
-    torchrun(2, "-m", "tests.remote.rolls", tmp_path)
-    ranks = [json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
+    ranks = seen_by_ranks(2, "tests.remote.rolls", tmp_path)
     assert ranks[0] == ranks[1]
     check(ranks[0], 2)
     before, after = ranks[0]["script"]
