@@ -207,7 +207,7 @@ def test_a_call_names_all_workers_that_have_failed_by_then() -> None:
 
 def test_errors_that_come_when_the_call_has_ended_are_not_printed() -> None:
     done = run([sys.executable, "-m", "tests.remote.failing"])
-    assert done.stdout.count("failed on worker 0") == 3
+    assert done.stdout.count("failed on worker ") == 3
     assert "no such key" not in done.stderr
 
 
