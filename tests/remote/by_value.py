@@ -11,6 +11,7 @@ import numpy as np
 
 import twinkle
 from twinkle import DeviceGroup, remote_class, remote_function
+from twinkle.errors import RemoteCallError
 
 STEP = 0
 CACHE: dict[str, int] = {}
@@ -33,6 +34,16 @@ class Base:
         """How often this was called, in either of them."""
         Base.steps += 1
         return Base.steps
+
+
+class OwnError(Exception):
+    """An error that only this script knows, with a row of it."""
+
+    raised = 0
+
+    def __init__(self, row: Row) -> None:
+        super().__init__(row)
+        self.row = row
 
 
 @remote_class()
@@ -59,6 +70,12 @@ class First(Base):
     def rows(self, rows: Any) -> Any:
         """Rows of the script's own class."""
         return [Row(row.value + 1) for row in rows]
+
+    @remote_function()
+    def fails(self) -> None:
+        """Raises an error of the script."""
+        OwnError.raised += 1
+        raise OwnError(Row(Row.made))
 
     @remote_function(dispatch="slice_dp", collect="flatten")
     def written(self, rows: Any) -> Any:
@@ -97,7 +114,13 @@ def main() -> None:
     handle = first.rows([Row(1), Row(2)])
     mapped = list(handle.map(lambda row: (row.value, First.made, Base.steps, Row(3).made)))
     kept = [row.value for row in handle], first.last().value, Row.made
-    Row.made = 200
+    raised: Any = None
+    Row.made, OwnError.raised = 200, 50
+    try:
+        first.fails()
+    except RemoteCallError as error:
+        cause: Any = error.cause
+        raised = type(cause) is OwnError, type(cause.row) is Row, cause.row.value, OwnError.raised, str(error)
     rows = [
         {"array": np.broadcast_to(0.0, 3), "text": text, "row": Row(1)}
         for text in ("a text", "__main__", "an ObjectRef of ray.actor")
@@ -110,6 +133,7 @@ def main() -> None:
         "made": [Row.made, First.made],
         "step": first.step(),
         "written": written,
+        "raised": raised,
     }
     twinkle.shutdown()
     sys.stdout.write(json.dumps(told) + "\n")

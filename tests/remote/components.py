@@ -280,7 +280,7 @@ class Echo:
 
 
 class Plain(Echo):
-    """Overrides a remote method with a plain one, which runs where it is called."""
+    """Overrides a remote method with a plain one, which would run where it is called."""
 
     def same(self, rows: Any) -> Any:
         return list(super().same([row + 1 for row in rows]))

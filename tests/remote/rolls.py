@@ -57,6 +57,7 @@ def seen(options: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     told["after"] = [first.roll(Global([0] * 4)), second.roll(Global([0] * 4))]
     third = Rolling(**more)
     told["replicas"] = [third.all(), third.all()]
+    told["apart"] = first.all()
     return told
 
 

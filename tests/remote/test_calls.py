@@ -300,10 +300,12 @@ def test_a_function_may_give_every_worker_handles_and_zips_of_its_own(two: Any) 
 
 
 @pytest.mark.parametrize("options", [{"remote_group": "cpu2"}, {}], ids=["ray", "here"])
-def test_an_overridden_method_is_a_plain_or_a_remote_one_as_it_is_decorated(two: Any, options: Any) -> None:
-    plain: Any = components.Plain(**options)
+def test_a_remote_method_is_overridden_by_a_remote_one_alone(two: Any, options: Any) -> None:
+    plain: Any = components.Plain
+    words = r"Plain.same overrides the remote method Echo.same without @remote_function\(\): it would run on the driver"
+    with pytest.raises(PlanError, match=words):
+        plain(**options)
     doubled: Any = components.Doubled(**options)
-    assert plain.same([1, 2]) == [2, 3]
     assert list(doubled.same([1, 2])) == [2, 4]
     assert list(Echo.same(doubled, [1, 2])) == [1, 2]
 

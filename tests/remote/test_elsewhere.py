@@ -115,6 +115,17 @@ def check_all(options: dict[str, Any]) -> None:
         net.missing()
 
 
+def test_what_a_property_misses_says_so_itself() -> None:
+    @remote_class()
+    class Config:
+        @property
+        def model(self) -> Any:
+            return [].nowhere  # type: ignore[attr-defined]
+
+    with pytest.raises(AttributeError, match="'list' object has no attribute 'nowhere'"):
+        Config().model  # noqa: B018 - a property that raises
+
+
 def test_without_initialize_classes_with_a_getattr_of_their_own_work() -> None:
     check_all({})
 

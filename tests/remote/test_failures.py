@@ -22,7 +22,7 @@ from tests.support import run
 from tests.waiting import PATIENCE, becomes
 from twinkle import DeviceMesh, remote_class, remote_function
 from twinkle.errors import PlanError, RemoteCallError
-from twinkle.remote.failing import UnsendableError
+from twinkle.remote.failing import UnsendableError, sendable, told_of
 from twinkle.remote.waiting import Deadline, results_of
 
 # A type checker does not see what the decorator adds.
@@ -203,6 +203,23 @@ def test_a_call_names_all_workers_that_have_failed_by_then() -> None:
     assert note[0] == "failed as well so far: worker 2: ValueError: number 2"
     assert note[-1] == "... (10)"
     assert len(note) == 9
+
+
+class MuteError(Exception):
+    """Its words cannot be had."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def test_an_error_whose_words_fail_is_told_by_its_type_and_by_where_it_was_raised() -> None:
+    with pytest.raises(MuteError) as caught:
+        raise MuteError
+    assert told_of(caught.value) == "MuteError: "
+    sent = sendable(caught.value)
+    assert isinstance(sent, UnsendableError)
+    assert (sent.kind, sent.text) == ("MuteError", "")
+    assert "raise MuteError" in sent.__notes__[0]
 
 
 def test_errors_that_come_when_the_call_has_ended_are_not_printed() -> None:

@@ -29,6 +29,10 @@ def test_classes_of_a_script_are_defined_once_in_a_worker_and_keep_what_they_hav
     assert told["made"] == [200, 0]
     assert told["step"] == [6, 2, 6, 7, 6]
     assert told["written"] == [[1.0] * 3] * 3
+    # What an error brings along is the driver's own too.
+    is_own, is_row, value, raised, words = told["raised"]
+    assert (is_own, is_row, value, raised) == (True, True, 5, 50)
+    assert words.endswith("OwnError: Row(value=5)")
 
 
 @pytest.mark.parametrize("text", TEXTS)

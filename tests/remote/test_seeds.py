@@ -19,7 +19,10 @@ from twinkle.remote.seeding import seed_of
 
 def check(told: dict[str, Any], workers: int) -> None:
     """The laws of one job."""
-    assert len({json.dumps(one) for one in (*told["weights"], *told["second weights"])}) == 1
+    for weights in (told["weights"], told["second weights"]):
+        assert weights == [weights[0]] * len(weights)
+    # Two components are not built alike, in any of the generators.
+    assert all(len(set(pair)) == 2 for pair in zip(told["weights"][0], told["second weights"][0], strict=True))
     numbers = [tuple(row) for rows in (*told["rolls"], *told["after"]) for row in rows]
     assert len(numbers) == 16
     for generator in zip(*numbers, strict=True):
@@ -28,6 +31,8 @@ def check(told: dict[str, Any], workers: int) -> None:
     for drawn in told["replicas"]:
         assert drawn == [drawn[0]] * workers
     assert told["replicas"][0] != told["replicas"][1]
+    # The mesh of another component in the same processes is nothing to the first: its data ranks go on apart.
+    assert len({json.dumps(drawn) for drawn in told["apart"]}) == workers
 
 
 @pytest.fixture
@@ -72,7 +77,7 @@ def test_alone_a_component_draws_apart_from_the_script_which_goes_on_as_if_nobod
     told = seen({}, {})
     check(told, 1)
     mine.append(draw())
-    assert told["weights"][0] == alone[0]
+    assert told["weights"][0] != alone[0]
     Rolling()
     assert [*mine, draw()] == alone
 
@@ -108,7 +113,7 @@ def test_without_a_seed_or_a_job_nothing_is_seeded(begun: Any, mode: str) -> Non
 
 
 def test_a_seed_depends_on_the_job_the_component_and_the_data_rank() -> None:
-    seeds = [seed_of(seed, number, rank) for seed in (0, 7, 2**64 - 1) for number in range(3) for rank in range(3)]
-    assert len(set(seeds)) == 27
-    assert all(seed is not None and 0 <= seed < 2**63 for seed in seeds)
-    assert seed_of(None, 0, 0) is None
+    ranks = (None, 0, 1, 2)
+    seeds = [seed_of(seed, number, rank) for seed in (0, 7, 2**64 - 1) for number in range(3) for rank in ranks]
+    assert len(set(seeds)) == 36
+    assert all(0 <= seed < 2**63 for seed in seeds)

@@ -75,6 +75,10 @@ def test_a_batch_that_nobody_declared_is_refused_with_the_ways_out(two: Any) -> 
     [
         ({"input_ids": [1, [2]]}, "input_ids is a list of 2 items, each a int or list"),
         ({"messages": [("user", "hi"), ("assistant", "hello")]}, "messages is a list of 2 items, each a tuple"),
+        (
+            {"messages": [{"role": ["user", "user"], "content": ["hi", "ho"]}], "labels": [1, 2]},
+            "messages is a list of 1 items, each a dict",
+        ),
         ({"messages": TALK, "input_ids": [[1], [2]]}, "messages is a list of 2 items, each a dict and input_ids is a"),
         ({"messages": "hi", "input_ids": [[1], [2]]}, "messages is a str and input_ids is a list"),
     ],

@@ -155,6 +155,8 @@ def remote_class(
                 return
             if type(self).__init__ is not init:
                 raise _undecorated(type(self))
+            if type(self) is not kind:
+                check_methods(type(self))
             if not makes_itself and "__dataclass_fields__" in type(self).__dict__:
                 raise PlanError(
                     f"{type(self).__qualname__} became a dataclass after it became a component: write @remote_class() "

@@ -59,7 +59,8 @@ def _getter(kind: Any, own: Any) -> Any:
         inherited = getattr(super(kind, self), "__getattr__", None)
         if group is None and inherited is not None:
             return inherited(name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        # It is not there, or it is a property that raised this: asked once more, what is missing says so itself.
+        return object.__getattribute__(self, name)
 
     return find
 

@@ -26,7 +26,7 @@ from twinkle.remote.keeping import Keeper, check_ranks, described, key_of
 from twinkle.remote.lookups import Leaf, check_alike
 from twinkle.remote.masking import Delivery
 from twinkle.remote.results import combined
-from twinkle.remote.seeding import Generators, seed_of
+from twinkle.remote.seeding import Generators
 from twinkle.remote.session import current_session
 from twinkle.remote.signature import method_of
 from twinkle.remote.split import alike, end_to_end, layout_of
@@ -65,8 +65,7 @@ class LocalComponent:
         seed = None if self.session is None else self.session.seed
         self.generators: Generators | None = None
         if self.session is not None and seed is not None:
-            own = seed_of(seed, self.session.next_number(), self.mesh.data_rank_of(self.rank) or 0)
-            self.generators = Generators(seed, own or 0)
+            self.generators = Generators(seed, self.session.next_number(), self.mesh.data_rank_of(self.rank) or 0)
 
     def build(self, make: Callable[[], Any]) -> None:
         """Makes the object where it has a place; under a launcher what is raised on one rank is raised on all."""

@@ -6,14 +6,23 @@ import pickle
 import re
 import traceback
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twinkle.remote.pickling import packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["UnsendableError", "arrived", "sendable", "sendable_errors", "shortened", "told_of", "trace_of"]
+__all__ = [
+    "CarriedError",
+    "UnsendableError",
+    "arrived",
+    "sendable",
+    "sendable_errors",
+    "shortened",
+    "told_of",
+    "trace_of",
+]
 
 #: How many characters of an error's words a message repeats, and how many of where it was raised.
 _MOST_WORDS, _MOST_TRACE = 2_000, 16_000
@@ -34,20 +43,46 @@ class UnsendableError(RuntimeError):
         return f"{self.kind}: {self.text}"
 
 
+class CarriedError(UnsendableError):
+    """Carries an error in which there is something of a script: Ray would define its classes anew where it arrives."""
+
+    def __init__(self, kind: str, text: str, trace: str, data: bytes) -> None:
+        super().__init__(kind, text, trace)
+        self.data = data
+        self._opened: BaseException | None = None
+
+    def __reduce__(self) -> Any:
+        return CarriedError, (self.kind, self.text, self.trace, self.data)
+
+    def opened(self) -> BaseException:
+        """The error itself, the same each time."""
+        if self._opened is None:
+            try:
+                self._opened = pickle.loads(self.data)
+            except Exception:  # whatever a user's class raises, the words are here
+                self._opened = self
+        return self._opened
+
+
 def sendable(error: BaseException) -> BaseException:
-    """The error itself where it arrives as it is, else what stands for it."""
+    """The error itself where it arrives as it is, else what carries it, or stands for it."""
+    text, trace = text_of(error), "".join(traceback.format_exception(error))
     try:
-        again = pickle.loads(packed(error))
+        data = packed(error)
+        again = pickle.loads(data)
         if (type(again).__qualname__, str(again)) == (type(error).__qualname__, str(error)):
-            return error
+            return CarriedError(type(error).__name__, text, trace, data) if b"__main__" in data else error
     except Exception:  # whatever a user's class raises, the caller is to hear of the error itself
         pass
-    try:
-        text = str(error)
-    except Exception:  # an error whose words fail has its type left
-        text = ""
-    trace = "".join(traceback.format_exception(error)) if text else ""
     return UnsendableError(type(error).__name__, text, trace)
+
+
+def text_of(error: BaseException) -> str:
+    """The words of an error; none where they fail, which leaves its type."""
+    try:
+        return str(error) or repr(error)
+    except Exception:
+        return ""
 
 
 @contextmanager
@@ -67,7 +102,7 @@ def told_of(error: BaseException) -> str:
     if isinstance(error, UnsendableError):
         text = str(error)
     else:
-        text = str(error) or repr(error)
+        text = text_of(error)
         if type(error).__module__.partition(".")[0] == "ray":
             text = next((line for line in text.splitlines() if line.strip()), "")
         text = f"{type(error).__name__}: {text}"
@@ -76,8 +111,9 @@ def told_of(error: BaseException) -> str:
 
 def trace_of(error: BaseException) -> str:
     """Where an error was raised that came from another process, or is to go to one; empty where its notes say that."""
-    if isinstance(getattr(error, "cause", error), UnsendableError):
-        return ""
+    cause = getattr(error, "cause", error)
+    if isinstance(cause, UnsendableError):
+        return shortened(cause.trace, _MOST_TRACE) if isinstance(cause, CarriedError) else ""
     # The words of an error that Ray brings from a worker are the traceback there.
     text = str(error) if arrived(error) else "".join(traceback.format_exception(error))
     return shortened(_COLOURS.sub("", text).strip(), _MOST_TRACE)

@@ -1,7 +1,7 @@
-"""Seeds: constructors draw alike on all workers, methods as their data rank does, and a script on by itself.
+"""Seeds: a constructor draws alike on all workers, methods as their data rank does, and a script on by itself.
 
-A process that only works for components has its generators for them. Where a script draws as well, in local mode, a
-component has generators of its own, which are exchanged for those of the script while it runs.
+Every component has generators of its own, which are exchanged for those of its process while it runs: another component
+of the process, and in local mode the script, draw as if it were not there.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["Generators", "seed_loaded", "seed_of"]
 
 
-def seed_of(seed: int | None, number: int, data_rank: int) -> int | None:
-    """The seed of what component `number` of a job draws on one data rank, once it is built; None without a seed."""
-    return None if seed is None else hashed(seed % 2**64, number, data_rank)
+def seed_of(seed: int, number: int, data_rank: int | None = None) -> int:
+    """The seed of what component `number` of a job draws on one data rank, once it is built; None is its constructor's.
+
+    No two components are built alike: two critics, say, are to differ.
+    """
+    return hashed(seed % 2**64, number, *([] if data_rank is None else [data_rank]))
 
 
 def seed_loaded(seed: int | None, but: Collection[str] = ()) -> Collection[str]:
@@ -40,10 +43,11 @@ def seed_loaded(seed: int | None, but: Collection[str] = ()) -> Collection[str]:
 
 
 class Generators:
-    """What one component draws from in a process in which a script draws too."""
+    """What one component draws from: the one of that number in a job with that seed, on one data rank."""
 
-    def __init__(self, seed: int, own: int) -> None:
-        self._script, self._own = seed, own
+    def __init__(self, seed: int, number: int, data_rank: int) -> None:
+        self._script = seed
+        self._built, self._own = seed_of(seed, number), seed_of(seed, number, data_rank)
         self._kept: dict[str, Any] = {}
         self._seeded: Collection[str] = ()
 
@@ -52,7 +56,7 @@ class Generators:
         """Inside, the constructor draws as it does on every worker; afterwards its methods as their data rank does."""
         with self._exchanged():
             try:
-                seed_loaded(self._script)
+                seed_loaded(self._built)
                 yield
             finally:
                 self._seeded = seed_loaded(self._own)

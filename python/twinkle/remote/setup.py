@@ -47,9 +47,9 @@ def initialize(  # noqa: PLR0917 - the contract's order
     given none; left out, that is one dp axis over the workers, or over the world. `lazy_collect` leaves rows that
     methods return with the workers, as handles; False pulls them.
 
-    `seed` seeds this process, and the constructors of components on every worker, alike: weights are equal. What the
-    methods of a component draw afterwards depends on the seed, on how many components were made before it, and on the
-    data rank: replicas draw alike, data ranks do not, and a further component repeats nothing. `random`, NumPy's global
+    `seed` seeds this process, and every component by it and by how many were made before: its constructor alike on all
+    workers, so that weights are equal, and what its methods draw afterwards by the data rank too: replicas draw alike,
+    data ranks do not, and a further component repeats nothing. `random`, NumPy's global
     generator and torch's are seeded, where they are loaded. None seeds nothing.
 
     Refused (`PlacementError`): a call inside a worker or a component's method, a second call before `shutdown`, groups

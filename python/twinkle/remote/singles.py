@@ -67,6 +67,8 @@ def _form(column: Any, many: tuple[type, ...]) -> str:
     dimensions = len(getattr(column, "shape", ()))
     if dimensions > 1:
         return "many"
+    if isinstance(column, Sequence) and any(map(_is_of_many, column)):
+        return "unclear"
     if isinstance(column, range) or trees.are_scalars(column):
         return "one"
     if dimensions == 1 and getattr(getattr(column, "dtype", None), "kind", "") != "O":
@@ -75,6 +77,11 @@ def _form(column: Any, many: tuple[type, ...]) -> str:
         return "one"
     forms = {_item_form(item, many) for item in column}
     return forms.pop() if len(forms) == 1 else "unclear" if forms else "one"
+
+
+def _is_of_many(item: Any) -> bool:
+    """Whether an item is a message of several conversations, as torch's collate function makes one of theirs."""
+    return isinstance(item, Mapping) and isinstance(item.get("role"), (list, tuple))
 
 
 def _item_form(item: Any, many: tuple[type, ...]) -> str:

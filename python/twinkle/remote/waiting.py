@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from twinkle.errors import PlanError, RemoteCallError
-from twinkle.remote.failing import arrived, told_of, trace_of
+from twinkle.remote.failing import CarriedError, arrived, told_of, trace_of
 
 __all__ = [
     "Deadline",
@@ -132,7 +132,8 @@ def _leave(references: Sequence[Any]) -> None:
 
 
 def _cause(error: Any) -> Any:
-    return getattr(error, "cause", None) or error
+    cause = getattr(error, "cause", None) or error
+    return cause.opened() if isinstance(cause, CarriedError) else cause
 
 
 def rows_told(numbers: Sequence[int]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from twinkle.remote.ownership import copied
 from twinkle.remote.parcels import digest_of
 from twinkle.remote.pickling import Packed, travelling
 from twinkle.remote.results import Cut, split_result
-from twinkle.remote.seeding import seed_loaded, seed_of
+from twinkle.remote.seeding import Generators, seed_loaded, seed_of
 from twinkle.remote.shares import Share, set_share
 from twinkle.remote.signature import method_of
 from twinkle.remote.trees import SCALARS
@@ -125,6 +126,8 @@ class _Component:
     instance: Any
     positions: tuple[int, ...]
     mesh: DeviceMesh
+    #: What it draws from; None where nothing is seeded.
+    generators: Generators | None = None
 
 
 class Host:
@@ -133,7 +136,7 @@ class Host:
     def __init__(self) -> None:
         self.components: dict[str, _Component] = {}
         self.seed: int | None = None
-        #: The seed of what methods draw here, and which libraries have it.
+        #: The seed of what is drawn outside of components, by the function of a `map`, and which libraries have it.
         self.own_seed: int | None = None
         self.seeded: Collection[str] = ()
 
@@ -155,14 +158,15 @@ class Host:
         current.positions, current.positions_mesh, current.device_mesh = positions, mesh, mesh
         seed_loaded(self.seed)
         kind, args, kwargs, offered = pickle.loads(recipe)
-        # Loading the class may have loaded torch.
-        seed_loaded(self.seed)
-        try:
-            self.components[name] = _Component(construct(kind, args, kwargs, offered), positions, mesh)
-        finally:
+        generators = None
+        if self.seed is not None:
             data_rank = mesh.data_rank_of(mesh.rank_at(positions[0])) or 0
+            generators = Generators(self.seed, number, data_rank)
             self.own_seed = seed_of(self.seed, number, data_rank)
             self.seeded = seed_loaded(self.own_seed)
+        with generators.building() if generators else nullcontext():
+            instance = construct(kind, args, kwargs, offered)
+        self.components[name] = _Component(instance, positions, mesh, generators)
 
     def drop(self, name: str) -> None:
         """Forgets a component."""
@@ -178,8 +182,6 @@ class Host:
             shared[at] = blob
         (template, plain), pieces = shared, given[len(apart) :]
         component = self.components[request.component]
-        # What has been loaded since.
-        self.seeded = seed_loaded(self.own_seed, self.seeded)
         current.positions, current.positions_mesh = component.positions, component.mesh
         current.device_mesh = component.mesh
         for piece, expected in zip(pieces, request.expected, strict=True):
@@ -191,7 +193,8 @@ class Host:
         values = [_filled(fill, found, opened, delivery) for fill in request.fills]
         delivery.settled()
         args, kwargs = filled(args, values), filled(kwargs, values)
-        reply = run(component.instance, method, declaration, args, kwargs, request)
+        with component.generators.drawing() if component.generators else nullcontext():
+            reply = run(component.instance, method, declaration, args, kwargs, request)
         layout = next((leaf.layout for leaf in reply.rows or () if isinstance(leaf, Cut)), None)
         if request.keep and layout is not None:
             cut = [[layout.take(leaf.value, shard) for leaf in reply.rows] for shard in range(layout.shards)]
@@ -232,6 +235,7 @@ class Host:
 
         _check_piece(found, expected)
         apply = pickle.loads(function)
+        self.seeded = seed_loaded(self.own_seed, self.seeded)
         own = copied(rows.take(found.leaves[leaf].opened(own=False), cuts))
         made = [apply(row) for row in rows.each(own)]
         with travelling(made, "map", "its result"):
