@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,16 @@ def test_equal_rows_have_one_digest_wherever_they_lie() -> None:
     ring: list[Any] = []
     ring.append(ring)
     assert digest_of(ring) == digest_of(ring)
+
+
+def test_replicas_compare_rows_of_classes_that_no_other_process_finds() -> None:
+    @dataclass
+    class Row:
+        value: int
+        kind: Any = None
+
+    assert digest_of([Row(1, Row), Row(2)]) == digest_of([Row(1, Row), Row(2)])
+    assert len({digest_of([Row(1)]), digest_of([Row(2)]), digest_of([Row(1, Row)]), digest_of([Row(1, int)])}) == 4
 
 
 @given(kind=st.sampled_from(["", "cuda", "npu", "xpu", "privateuseone"]))

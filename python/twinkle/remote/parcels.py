@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import pickle
 import sys
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from twinkle.remote.pickling import reducers
@@ -84,7 +85,7 @@ def digest_of(value: Any) -> bytes:
     from hashlib import blake2b
 
     stream = io.BytesIO()
-    pickler = _Pickler(stream)
+    pickler = _Digester(stream)
     # Without a memo, which would tell apart what is one object here and two equal ones there.
     pickler.fast = True
     try:
@@ -92,7 +93,7 @@ def digest_of(value: Any) -> bytes:
     except (RecursionError, ValueError):
         # What holds itself needs the memo.
         stream = io.BytesIO()
-        pickler = _Pickler(stream)
+        pickler = _Digester(stream)
         pickler.dump(value)
     found = blake2b(stream.getvalue(), digest_size=16)
     for is_away, part in pickler.parts:
@@ -136,6 +137,21 @@ class _Pickler(pickle.Pickler):
             return True
         self.parts.append((False, raw))
         return False
+
+
+def _named(name: str) -> str:
+    """Stands for what is told by its name; nobody opens a digest."""
+    return name
+
+
+class _Digester(_Pickler):
+    """Writes classes and functions by their names: those of a script are found under them in no worker."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """How a value is told from others."""
+        if value is not _named and isinstance(value, (type, FunctionType)):
+            return _named, (f"{value.__module__}.{value.__qualname__}",)
+        return super().reducer_override(value)
 
 
 def is_here(flat: Any) -> bool:
