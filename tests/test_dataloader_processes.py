@@ -227,6 +227,30 @@ def test_ranks_whose_loaders_are_not_alike_are_told(seen: list[dict[str, Any]]) 
             assert rank == first or (one["error"], one["batches"], words in one["words"]) == ("PlanError", [], True)
 
 
+def test_a_rank_that_begins_elsewhere_is_told(seen: list[dict[str, Any]]) -> None:
+    told = [rank["one rank resumes"] for rank in seen]
+    words = "rank 0 began to read this loader at row 8 of epoch 0, and rank {} at row 0 of epoch 0: a state is loaded"
+    others = "rank {} began to read this loader at row 0 of epoch 0, and rank 0 at row 8 of epoch 0: a state is loaded"
+    if told[0]:
+        # Another rank was first.
+        assert any(told[0][0].startswith(others.format(rank)) for rank in (1, 2, 3))
+        assert told[1:] == [[]] * 3
+    else:
+        assert all(told[rank][0].startswith(words.format(rank)) for rank in (1, 2, 3))
+
+
+def test_rows_that_print_otherwise_on_every_rank_are_the_same_rows(seen: list[dict[str, Any]]) -> None:
+    assert [rank["keys"] for rank in seen] == [[[rank], [rank + 4]] for rank in range(4)]
+
+
+@pytest.mark.parametrize("kind", ["a stream", "shards"])
+def test_too_many_bad_rows_of_one_data_rank_are_heard_by_all(seen: list[dict[str, Any]], kind: str) -> None:
+    words = [rank[f"too many bad rows of {kind}"]["words"] for rank in seen]
+    assert "2 bad rows are more than max_bad=1" in words[1]
+    for rank in (0, 2, 3):
+        assert "another rank could not read its part of the batch" in words[rank]
+
+
 def test_nobody_waits_for_a_rank_that_only_looks(seen: list[dict[str, Any]]) -> None:
     assert [rank["one rank peeks"] for rank in seen] == [[[[rank], [rank + 4]]] * 2 for rank in range(4)]
 

@@ -80,6 +80,7 @@ READ_WHOLE: dict[str, Callable[[], Any]] = {
     "filter by index": lambda: stream().filter(lambda row, index: index % 4 == 0, with_indices=True),
     "map with index": lambda: stream().map(kept, with_indices=True),
     "new column": lambda: stream().add_column("y", list(range(32))),
+    "batches of rows": lambda: stream().batch(3),
     "batches of rows without the last": lambda: stream().batch(3, drop_last_batch=True),
 }
 

@@ -122,10 +122,16 @@ def what_is_seen(rank: int) -> dict[str, Any]:
     seen["stream"] = epochs(1, Stream(22), batch_size=8, device_mesh=dp)
     seen["stream of replicas"] = epochs(1, Stream(22), batch_size=8, device_mesh=tp, max_bad=1)
     seen["different streams"] = refusal(Stream(22 - rank), batch_size=8, device_mesh=dp)
+    # Rows 2 and 10, both of data rank 1.
+    for kind, torn_source in (("a stream", Gaps(24, (2, 10))), ("shards", TwoBad([6, 6, 6, 6]))):
+        seen[f"too many bad rows of {kind}"] = refusal(torn_source, batch_size=8, device_mesh=dp, max_bad=1)
     seen["split by its owner"] = split_by_its_owner(rank, dp)
     for name, length, options in (("seeds", 8, {"seed": rank, "shuffle": True}), ("lengths", 8 + 4 * rank, {})):
         dist.barrier()
         seen[f"{name} that differ"] = refusal(range(length), batch_size=4, device_mesh=dp, num_workers=0, **options)
+    keys = [frozenset({f"a{number}", f"b{number}"}) for number in range(8)]
+    seen["keys"] = list(DataLoader(keyed(keys), batch_size=4, device_mesh=dp, sampler=keys, collate_fn=list))
+    seen["one rank resumes"] = told_of_start(rank, dp)
     peeked = DataLoader(range(8), batch_size=4, device_mesh=dp, collate_fn=list)
     if rank == 0:
         next(iter(peeked))
@@ -158,6 +164,41 @@ class Torn(InShards):
     def __iter__(self) -> Any:
         bad = {5, 6} if self.rank % 2 else {5, 6, 9}
         return (None if row in bad else row for row in super().__iter__())
+
+
+class TwoBad(InShards):
+    """Shards of which rows 6 and 9 cannot be read."""
+
+    def __iter__(self) -> Any:
+        return (None if row in (6, 9) else row for row in super().__iter__())
+
+
+class Gaps(Stream):
+    """A stream with bad rows."""
+
+    def __init__(self, rows: int, bad: tuple[int, ...]) -> None:
+        super().__init__(rows)
+        self.bad = bad
+
+    def __iter__(self) -> Any:
+        return (None if row in self.bad else row for row in super().__iter__())
+
+
+def keyed(keys: list[Any]) -> Any:
+    """A data set that is asked by these keys, each of which has its place as its row."""
+    return {key: place for place, key in enumerate(keys)}
+
+
+def told_of_start(rank: int, mesh: DeviceMesh) -> list[str]:
+    """What is warned of where one rank alone has loaded a state."""
+    loader = DataLoader(range(16), batch_size=4, device_mesh=mesh, collate_fn=list)
+    if rank == 0:
+        loader.skip_consumed_samples(8)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        dist.barrier()
+        next(iter(loader))
+    return [str(one.message) for one in told]
 
 
 class Unpickled(InShards):

@@ -78,8 +78,8 @@ def _lanes(source: Any, batch_size: int, ranks: int, group: int) -> int:
     if shards < (offered := offered_by(source)):
         warnings.warn(
             f"this {type(source).__name__} would have other rows if its {offered} shards were read apart, so each of "
-            f"{ranks} data ranks reads all of it: it is made with take, skip, interleaving, indices or "
-            "drop_last_batch, or with what is not known here",
+            f"{ranks} data ranks reads all of it: it is made with take, skip, batch, interleaving, indices "
+            "or drop_last_batch, or with what is not known here",
             stacklevel=5,
         )
     ends = list(accumulate(Layout.even(batch_size, ranks, group=group).sizes.tolist()))

@@ -245,7 +245,7 @@ class DataLoader:
             return None
         run = self._run_from(*self._progress.beginning)
         if self._setting.peers.connected:
-            self._check_alike(run.epoch)
+            self._check_alike(run)
         self._progress.begin()
         self._run = self._tickets.run = run
         self._generator.manual_seed(hashed(self.seed, run.epoch, self._place.shard or 0))
@@ -256,11 +256,13 @@ class DataLoader:
             warnings.warn(dropped_words(run.dropped, self._setting.cut), stacklevel=4)
         return run, deliveries
 
-    def _check_alike(self, epoch: int) -> None:
+    def _check_alike(self, run: RowRun | StreamRun) -> None:
         fields = ("seed", "batch_size", "tail", "group", "min_batch_size", "max_bad")
-        identity = self._identity(epoch)
+        identity = self._identity(run.epoch)
         self._alike.check(
-            epoch, {name: getattr(self, name) for name in fields}, {"n": identity.n, "order": identity.order}
+            (run.epoch, run.start),
+            {name: getattr(self, name) for name in fields},
+            {"n": identity.n, "order": identity.order},
         )
 
     def _run_from(self, epoch: int, start: int) -> RowRun | StreamRun:
@@ -303,7 +305,11 @@ class DataLoader:
         shared = self._torch.persistent_workers
         try:
             for arrival in run.arrivals(self._own(run, deliveries) if shared else deliveries):
-                self._take(run, arrival)
+                try:
+                    self._take(run, arrival)
+                except Exception:
+                    run.refused(arrival)
+                    raise
                 yield arrival
             if run.dropped > known and self.tail == "keep":
                 warnings.warn(dropped_words(run.dropped, self._setting.cut), stacklevel=3)

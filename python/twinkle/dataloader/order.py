@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from twinkle._core import permuted
 from twinkle.dataloader.owned import generators_of, parts_of
+from twinkle.dataloader.repair import number
 from twinkle.dataloader.seeds import Randomness, hashed
 from twinkle.errors import PlanError
 
@@ -140,7 +141,7 @@ class Listed:
         """`listed`, and the hash of the list of this epoch."""
         self._read(epoch)
         if not self._name:
-            digest = blake2b(repr((self._list, self._sizes)).encode(), digest_size=16)
+            digest = blake2b(repr((_told(self._list), self._sizes)).encode(), digest_size=16)
             self._name = f"listed {digest.hexdigest()}"
         return self._name
 
@@ -177,6 +178,20 @@ def _steady(sampler: Any, *, batches: bool) -> bool:
     inner = sampler.sampler if type(sampler) is BatchSampler else sampler
     listed = isinstance(sampler, (list, tuple))
     return listed or ((inner is not sampler or not batches) and declared_length(inner) is not None)
+
+
+def _told(rows: list[Any]) -> list[Any]:
+    """Rows as every process tells them: what is an address or hangs on a hash seed is left out."""
+    return rows if set(map(type, rows)) <= {int} else [_told_row(row) for row in rows]
+
+
+def _told_row(row: Any) -> Any:
+    if isinstance(row, (set, frozenset)):
+        return sorted(repr(_told_row(part)) for part in row)
+    if isinstance(row, (list, tuple)):
+        return [_told_row(part) for part in row]
+    words: Any = type(row).__repr__
+    return f"a {type(row).__qualname__}" if words is object.__repr__ else number(row)
 
 
 def _too_many(limit: int) -> PlanError:

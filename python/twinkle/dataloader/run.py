@@ -88,6 +88,9 @@ class _Run:
         batch = f"batch at position {ticket.first} of epoch {self.epoch}"
         return PlanError(words.format(batch), position=ticket.first, epoch=self.epoch)
 
+    def refused(self, arrival: Arrival) -> None:
+        """Hears that a batch is not delivered, since the loader has refused it."""
+
     def read(self, ticket: Ticket, attempts: Sequence[int] | None = None) -> Delivery:
         """Reads the batch of a ticket in this process; with `attempts`, as the lead of the shard did."""
         delivery: Delivery = self.reader.read(ticket, attempts)
@@ -256,6 +259,11 @@ class StreamRun(_Run):
         self._ahead: deque[Delivery] = deque()
         self._earlier: dict[int, Any] = {}
         self._width = max(setting.cut.whole(reader.batch_size).sizes.tolist()) // setting.cut.group
+
+    def refused(self, arrival: Arrival) -> None:
+        """Tells the other ranks, which ask next how the batch behind this one is."""
+        if not arrival.last and self.setting.peers.connected:
+            self.setting.peers.worst(_FAILED)
 
     def tickets(self) -> Iterator[Ticket]:
         """Batches without end; those past the end of the stream come back empty."""
