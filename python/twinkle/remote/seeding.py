@@ -49,6 +49,7 @@ class Generators:
         self._script = seed
         self._built, self._own = seed_of(seed, number), seed_of(seed, number, data_rank)
         self._kept: dict[str, Any] = {}
+        self._outside: dict[str, Any] = {}
         self._seeded: Collection[str] = ()
 
     @contextmanager
@@ -65,22 +66,36 @@ class Generators:
     def drawing(self) -> Iterator[None]:
         """Inside, draws go on where the last ones of the component ended."""
         with self._exchanged():
-            self._seeded = seed_loaded(self._own, self._seeded)
+            self.freshen()
             yield
+
+    def enter(self) -> None:
+        """Puts the component's generators in the place of those outside, which `leave` puts back."""
+        self._outside = _exchange(
+            {name: self._kept[name] if name in self._kept else _LIBRARIES[name].fresh() for name in _loaded()}
+        )
+
+    def freshen(self) -> None:
+        """Seeds what has been loaded since; for who has entered."""
+        self._seeded = seed_loaded(self._own, self._seeded)
+
+    def leave(self) -> None:
+        """Puts the generators outside back. The inverse of `enter`."""
+        loaded = _loaded()
+        self._kept = _exchange(self._outside)
+        for name in loaded:
+            if name not in self._outside:
+                # Loaded meanwhile: as if it had been there when the job began.
+                _LIBRARIES[name].put(_LIBRARIES[name].fresh())
+                seed_loaded(self._script, [other for other in loaded if other != name])
 
     @contextmanager
     def _exchanged(self) -> Iterator[None]:
-        outside = _exchange({name: _LIBRARIES[name].fresh() for name in _loaded()} | self._kept)
+        self.enter()
         try:
             yield
         finally:
-            loaded = _loaded()
-            self._kept = _exchange(outside)
-            for name in loaded:
-                if name not in outside:
-                    # Loaded meanwhile: as if it had been there when the job began.
-                    _LIBRARIES[name].put(_LIBRARIES[name].fresh())
-                    seed_loaded(self._script, [other for other in loaded if other != name])
+            self.leave()
 
 
 class _Library(NamedTuple):

@@ -139,6 +139,8 @@ class Host:
         #: The seed of what is drawn outside of components, by the function of a `map`, and which libraries have it.
         self.own_seed: int | None = None
         self.seeded: Collection[str] = ()
+        #: Whose generators are in place: those of the component that ran last, which mostly runs next.
+        self.drawing: Generators | None = None
 
     def prepare(self, environment: Mapping[str, str], seed: int | None) -> dict[str, Any]:
         """Takes on the worker's environment, before any user class is loaded, and says who this is."""
@@ -156,6 +158,7 @@ class Host:
         from twinkle.remote.classes import construct
 
         current.positions, current.positions_mesh, current.device_mesh = positions, mesh, mesh
+        self._draw_from(None)
         seed_loaded(self.seed)
         kind, args, kwargs, offered = pickle.loads(recipe)
         generators = None
@@ -193,8 +196,8 @@ class Host:
         values = [_filled(fill, found, opened, delivery) for fill in request.fills]
         delivery.settled()
         args, kwargs = filled(args, values), filled(kwargs, values)
-        with component.generators.drawing() if component.generators else nullcontext():
-            reply = run(component.instance, method, declaration, args, kwargs, request)
+        self._draw_from(component.generators)
+        reply = run(component.instance, method, declaration, args, kwargs, request)
         layout = next((leaf.layout for leaf in reply.rows or () if isinstance(leaf, Cut)), None)
         if request.keep and layout is not None:
             cut = [[layout.take(leaf.value, shard) for leaf in reply.rows] for shard in range(layout.shards)]
@@ -235,11 +238,23 @@ class Host:
 
         _check_piece(found, expected)
         apply = pickle.loads(function)
+        self._draw_from(None)
         self.seeded = seed_loaded(self.own_seed, self.seeded)
         own = copied(rows.take(found.leaves[leaf].opened(own=False), cuts))
         made = [apply(row) for row in rows.each(own)]
         with travelling(made, "map", "its result"):
             return [ray.put(stored(found.identity, found.shard, [made]))], rows.lengths(made)
+
+    def _draw_from(self, generators: Generators | None) -> None:
+        """Makes these the generators in place; None is those of the process."""
+        if self.drawing is not generators:
+            if self.drawing is not None:
+                self.drawing.leave()
+            if generators is not None:
+                generators.enter()
+            self.drawing = generators
+        if generators is not None:
+            generators.freshen()
 
     def port(self) -> tuple[str, int]:
         """An address of this node and a port that is free there now."""
