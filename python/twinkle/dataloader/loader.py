@@ -307,7 +307,7 @@ class DataLoader:
             for arrival in run.arrivals(self._own(run, deliveries) if shared else deliveries):
                 try:
                     self._take(run, arrival)
-                except Exception:
+                except Exception:  # whatever it is goes on from here, and the other ranks hear of it
                     run.refused(arrival)
                     raise
                 yield arrival

@@ -81,7 +81,7 @@ def text_of(error: BaseException) -> str:
     """The words of an error; none where they fail, which leaves its type."""
     try:
         return str(error) or repr(error)
-    except Exception:
+    except Exception:  # a user's class may raise anything here
         return ""
 
 
