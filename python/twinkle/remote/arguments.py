@@ -144,6 +144,9 @@ def dispatched(  # noqa: PLR0917 - what such a function is called with
 
 def filled(template: Any, values: list[Any]) -> Any:
     """A tree with the values in their slots."""
+    if type(template) is tuple and all(type(node) is Slot or type(node) in trees.SCALARS for node in template):
+        # Nearly every call: nothing but rows, and numbers and texts beside them.
+        return tuple(values[node.index] if type(node) is Slot else node for node in template)
     return trees.rebuilt(
         template, lambda node, _: (True, values[node.index]) if type(node) is Slot else (False, None), scalars=False
     )

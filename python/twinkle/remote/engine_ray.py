@@ -21,7 +21,16 @@ from twinkle.remote.counting import traffic
 from twinkle.remote.handle import Sharded, Store
 from twinkle.remote.lookups import Leaf, check_alike
 from twinkle.remote.results import combined
-from twinkle.remote.sending import columns_of, handles_of, inner_of, plain_parts, share_of, template_of, whole_of
+from twinkle.remote.sending import (
+    columns_of,
+    handles_of,
+    inner_of,
+    plain_parts,
+    share_of,
+    shared,
+    template_of,
+    whole_of,
+)
 from twinkle.remote.sources import Keeper, Plan, Sources, cut_at_source
 from twinkle.remote.split import alike, end_to_end, layout_of
 from twinkle.remote.waiting import Deadline, Told, results_of, rows_told
@@ -171,6 +180,10 @@ class _Call:
         return not self.declaration.sync and (self.component.lazy if lazy is None else lazy)
 
     @cached_property
+    def _real_sizes(self) -> list[int] | None:
+        return None if self.layout is None else self.layout.real_sizes.tolist()
+
+    @cached_property
     def readers(self) -> set[int]:
         """The workers whose results are collected."""
         if (
@@ -194,40 +207,38 @@ class _Call:
         readers = [(plan, w, shard_of[w]) for plan in plans.values() for w in workers if self._gets_rows(w)]
         cut_at_source(self, readers + [(plan, w, 0) for plan in whole.values() for w in workers])
         references = self.references
-        layout = None if self.layout is None else pickle.dumps(self.layout)
+        layout = None if self.layout is None else shared(pickle.dumps(self.layout), len(workers))
         identity = 0 if self.layout is None else self.layout.id % 2**64
+        columns = list(map(columns_of, self.prepared_each))
         with self.component.group.order:
-            for at, worker in enumerate(self.target.workers):
-                shard = self.target.shard_of[worker]
+            for at, worker in enumerate(workers):
+                shard = shard_of[worker]
                 sources = Sources(self.component, worker)
                 self.sources.append(sources)
-                prepared = self.prepared_each[at if len(self.prepared_each) > 1 else 0]
-                fills = tuple(
-                    self._fill(part, columns_of(prepared), worker, shard, plans, whole, sources)
-                    for part in prepared.parts
-                )
+                place = at if len(self.prepared_each) > 1 else 0
+                parts = self.prepared_each[place].parts
+                fills = tuple(self._fill(one, columns[place], worker, shard, plans, whole, sources) for one in parts)
                 request = Request(
                     self.component.name,
                     self.declaration.name,
                     fills,
                     shard,
-                    layout,
+                    None,
                     self.keep if worker in self.readers else None,
                     identity,
                     tuple(sources.expected),
                     self.declaration.verify_replicas,
                 )
-                template = templates[at if len(templates) > 1 else 0]
-                shared = [template, plain[at]]
+                beside = [templates[place], plain[at], layout]
                 # Every argument of a call costs: what is small travels in one.
-                apart = {place: one for place, one in enumerate(shared) if not isinstance(one, bytes | None)}
-                inline = [None if place in apart else one for place, one in enumerate(shared)]
-                message = pickle.dumps((request, inline, tuple(apart)), protocol=5)
+                apart = {at: one for at, one in enumerate(beside) if not isinstance(one, bytes | None)}
+                inline = [None if at in apart else one for at, one in enumerate(beside)]
+                message = pickle.dumps((tuple(vars(request).values()), inline, tuple(apart)), protocol=5)
                 self.waiting = True
                 references.append(hosts[worker].call.remote(message, *apart.values(), *sources.references))
         found = results_of(references, self.deadline, self.declaration.name, told, self._maker)
         self.waiting = False
-        replies: list[Reply] = [reply.arrived() for reply in found]
+        replies = list(map(Reply.arrived, found))
         traffic.moved_rows += sum(reply.received for reply in replies)
         return self._collected(dict(zip(self.target.workers, replies, strict=True)))
 
@@ -297,7 +308,7 @@ class _Call:
         if part.kind == "handle":
             plan = (whole if part.whole else plans)[id(part.value)]
             return plan.fill(part.name, worker, 0 if part.whole else shard, sources)
-        real = None if self.layout is None or part.whole else int(self.layout.real_sizes[shard])
+        real = None if part.whole or self._real_sizes is None else self._real_sizes[shard]
         return Fill(part.name, plain=columns[id(part.value)], real=real)
 
     def _gets_rows(self, worker: int) -> bool:
@@ -335,7 +346,7 @@ class _Call:
         check_alike(self.declaration.name, leaf.name, kinds)
         layout = self._result_layout(leaf, replies, found)
         if not self.keep:
-            parts = [replies[worker].rows[leaf.index].opened() for worker in found]
+            parts = [replies[worker].rows[leaf.index] for worker in found]
             traffic.driver_rows += layout.n
             pieces = [row_tools.take(parts[s], [(at, at + size)]) for s, at, _, size in layout.copies().tolist()]
             pad_values = self.declaration.pad_values

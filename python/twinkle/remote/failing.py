@@ -5,13 +5,13 @@ from __future__ import annotations
 import pickle
 import re
 import traceback
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from twinkle.remote.pickling import packed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
 __all__ = [
     "CarriedError",
@@ -26,6 +26,8 @@ __all__ = [
 
 #: How many characters of an error's words a message repeats, and how many of where it was raised.
 _MOST_WORDS, _MOST_TRACE = 2_000, 16_000
+
+_Method = TypeVar("_Method", bound="Callable[..., Any]")
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -68,6 +70,9 @@ def sendable(error: BaseException) -> BaseException:
     """The error itself where it arrives as it is, else what carries it, or stands for it."""
     text, trace = text_of(error), "".join(traceback.format_exception(error))
     try:
+        # What ends a process would end it where it arrives.
+        if not isinstance(error, Exception):
+            return UnsendableError(type(error).__name__, text, trace)
         data = packed(error)
         again = pickle.loads(data)
         if (type(again).__qualname__, str(again)) == (type(error).__qualname__, str(error)):
@@ -85,16 +90,23 @@ def text_of(error: BaseException) -> str:
         return ""
 
 
-@contextmanager
-def sendable_errors() -> Iterator[None]:
-    """What is raised here can be sent."""
-    try:
-        yield
-    except Exception as error:
-        found = sendable(error)
-        if found is error:
-            raise
-        raise found from None
+def sendable_errors(method: _Method) -> _Method:
+    """The same method, whose errors can be sent; that a script would end here is an error as well."""
+
+    @wraps(method)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        except (Exception, SystemExit) as error:
+            if hasattr(error, "ray_terminate_msg"):
+                # Ray itself ends the process.
+                raise
+            found = sendable(error)
+            if found is error:
+                raise
+            raise found from None
+
+    return called  # type: ignore[return-value]
 
 
 def told_of(error: BaseException) -> str:

@@ -31,10 +31,12 @@ class Delivery:
 
     def rows(self, value: Any, name: str, real: int | None = None) -> Any:
         """Rows as the method is given them, or a mapping that is one row; those after the first `real` are pads."""
-        if isinstance(value, Mapping):
+        if type(value) is not list and isinstance(value, Mapping):
             return self.rows([value], name, real)[0]
         if real is not None and real < (count(value) or 0):
             value = self._blanked(value, name, real)
+        if type(value) is list:
+            return distinct(value, self._seen)
         return distinct(leaf(value), self._seen)
 
     def settled(self) -> None:

@@ -10,7 +10,6 @@ import io
 import pickle
 import sys
 import weakref
-from contextlib import contextmanager
 from functools import cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -19,11 +18,11 @@ from twinkle.errors import PlanError, TwinkleError
 from twinkle.remote.trees import children, is_branch, path_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from twinkle.remote.trees import Path
 
-__all__ = ["Packed", "packed", "reducers", "travelling"]
+__all__ = ["Packed", "light", "packed", "reducers", "stuck", "travelling", "unpacked"]
 
 #: What is smaller than this costs more beside a pickle than in it.
 _LEAST = 512
@@ -68,6 +67,22 @@ def _again(head: Any, *buffers: Any) -> Packed:
     return made
 
 
+def light(value: Any) -> Packed | bytes:
+    """A packed value as Ray sends it at the least cost: as bare bytes where nothing is beside them.
+
+    Bytes pass Ray's own pickling by, on both sides, which takes as long as a small call itself.
+    """
+    made = Packed(value)
+    return made if made.head is None or made.buffers else made.head
+
+
+def unpacked(found: Any) -> Any:
+    """What `light` or `Packed` has packed, the caller's own; anything else as it is."""
+    if isinstance(found, bytes):
+        return pickle.loads(found)
+    return found.opened() if isinstance(found, Packed) else found
+
+
 def packed(value: Any) -> bytes:
     """A pickle that any worker can load, of anything that Ray could send; its arrays can be written to."""
     try:
@@ -76,18 +91,33 @@ def packed(value: Any) -> bytes:
         return _by_value(value, None, refuse_references=False)
 
 
-@contextmanager
-def travelling(value: Any, who: str, *path: str) -> Iterator[None]:
+class travelling:  # noqa: N801 - reads as what it does, in a `with`
     """While a value is pickled, what cannot be is refused by its place in the value; `who` begins the words."""
-    try:
-        yield
-    except Exception as error:
-        found, cause = _culprit(value, path, error)
-        why = str(cause)
-        if not isinstance(cause, TwinkleError):
-            why = f"a {type(found[0]).__name__} cannot travel between processes: {why}"
-        text = path_text(found[1]) if found[1] else "what it is given"
-        raise PlanError(f"{who}: {text}: {why}", argument=text) from cause
+
+    __slots__ = ("path", "value", "who")
+
+    def __init__(self, value: Any, who: str, *path: str) -> None:
+        self.value, self.who, self.path = value, who, path
+
+    def __enter__(self) -> None:
+        """Begins; a class of its own, since a generator takes several times as long in every call."""
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Exception):
+            made = stuck(error, self.value, self.who, *self.path)
+            raise made from made.__cause__
+
+
+def stuck(error: Exception, value: Any, who: str, *path: str) -> PlanError:
+    """The refusal of a value whose pickling raised this, by the place in it that cannot be; its cause is why."""
+    found, cause = _culprit(value, path, error)
+    why = str(cause)
+    if not isinstance(cause, TwinkleError):
+        why = f"a {type(found[0]).__name__} cannot travel between processes: {why}"
+    text = path_text(found[1]) if found[1] else "what it is given"
+    made = PlanError(f"{who}: {text}: {why}", argument=text)
+    made.__cause__ = cause
+    return made
 
 
 def _culprit(value: Any, path: Path, error: Exception) -> tuple[tuple[Any, Path], Exception]:
@@ -125,7 +155,7 @@ def _dumped(value: Any, least: int | None = None) -> tuple[bytes, list[pickle.Pi
     callback: Callable[[pickle.PickleBuffer], bool] | None = None if least is None else apart
     stream = io.BytesIO()
     pickler = pickle.Pickler(stream, protocol=5, buffer_callback=callback)
-    pickler.dispatch_table = {**reducers(), **dict.fromkeys(_references(), _refuse_reference)}
+    pickler.dispatch_table = _table((len(copyreg.dispatch_table), "numpy" in sys.modules), _references())
     try:
         pickler.dump(value)
         data = stream.getvalue()
@@ -137,6 +167,12 @@ def _dumped(value: Any, least: int | None = None) -> tuple[bytes, list[pickle.Pi
         # What a script defines itself must travel by value, which takes longer.
         buffers.clear()
         return _by_value(value, callback, refuse_references=True), buffers
+
+
+@cache
+def _table(known: Any, references: tuple[type, ...]) -> dict[Any, Any]:
+    """The table of a pickler that refuses references, made anew when `known` says that something has been added."""
+    return {**reducers(), **dict.fromkeys(references, _refuse_reference)}
 
 
 def _references() -> tuple[type, ...]:

@@ -51,6 +51,11 @@ def split_result(
     """
     if callable(declaration.collect) or declaration.collect == "none":
         return unmarked(value), [], []
+    if type(value) is list and declaration.result_rows is None and declaration.collects_rows:
+        # What nearly every method returns; what is below comes to the same, in many more steps.
+        marked = any(issubclass(kind, Rows) for kind in set(map(type, value)))
+        if not marked:
+            return Leaf(0, "rows"), [value], ["rows"]
     places = [key for key in declaration.result_rows or () if isinstance(key, int)]
     if places and hasattr(value, "_fields"):
         raise PlanError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
-from twinkle.remote.arguments import Part, Prepared
+from twinkle.remote.arguments import Part, Prepared, Slot
 from twinkle.remote.handle import Sharded, Zipped
 from twinkle.remote.pickling import packed, travelling
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from twinkle.plan import Layout
     from twinkle.remote.signature import Declaration
 
-__all__ = ["columns_of", "handles_of", "inner_of", "plain_parts", "share_of", "template_of", "whole_of"]
+__all__ = ["columns_of", "handles_of", "inner_of", "plain_parts", "share_of", "shared", "template_of", "whole_of"]
 
 #: What is pickled to more than this is put into the object store once, instead of travelling with every call.
 _INLINE_BYTES = 64 * 1024
@@ -56,7 +56,10 @@ def inner_of(part: Part, value: Any) -> Part:
 
 
 def template_of(declaration: Declaration, prepared: Prepared) -> Any:
-    """The arguments of a call, pickled, with slots in the place of rows."""
+    """The arguments of a call, pickled, with slots in the place of rows; None where they are the rows, in order."""
+    slots = [one.index for one in prepared.args if type(one) is Slot]
+    if not prepared.kwargs and len(slots) == len(prepared.args) and slots == list(range(len(prepared.parts))):
+        return None
     return _blob(declaration, (prepared.args, prepared.kwargs), _named(declaration, prepared))
 
 
@@ -81,10 +84,15 @@ def _cut(part: Part, layout: Layout, shard: int) -> Any:
 
 def _blob(declaration: Declaration, value: Any, named: Mapping[str, Any], copies: int = 2) -> Any:
     """A pickled value, in the object store when it is large and several workers get it; `named` says its parts."""
-    import ray
-
     with travelling(named, declaration.name):
         data = packed(value)
+    return shared(data, copies)
+
+
+def shared(data: bytes, copies: int) -> Any:
+    """Bytes as they travel: in the object store when they are many and several workers get them."""
+    import ray
+
     return ray.put(data) if len(data) > _INLINE_BYTES and copies > 1 else data
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import PlanError
@@ -20,7 +20,7 @@ from twinkle.remote.lookups import Leaf
 from twinkle.remote.masking import Delivery
 from twinkle.remote.ownership import copied
 from twinkle.remote.parcels import digest_of
-from twinkle.remote.pickling import Packed, travelling
+from twinkle.remote.pickling import Packed, light, stuck, travelling, unpacked
 from twinkle.remote.results import Cut, split_result
 from twinkle.remote.seeding import Generators, seed_loaded, seed_of
 from twinkle.remote.shares import Share, set_share
@@ -59,7 +59,7 @@ def stored(identity: int, shard: int, leaves: Sequence[Any]) -> Stored:
     return Stored(identity, shard, list(map(Packed, leaves)), max(counts, default=0))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Fill:
     """How one slot is filled: pieces in order, then pads, each a local row or a piece.
 
@@ -79,7 +79,7 @@ class Fill:
     absent: bool = False
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Request:
     """One call of one worker, without the rows."""
 
@@ -98,7 +98,7 @@ class Request:
     digest: bool = False
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Reply:
     """What a worker says about its result: everything but the rows, and where the rows are."""
 
@@ -107,7 +107,7 @@ class Reply:
     names: list[str]
     counts: list[int | None]
     lengths: list[list[int] | None]
-    #: A list of references to `Stored`, or of the packed rows themselves, or None.
+    #: A list of references to `Stored`, or of the rows themselves, or None.
     rows: Any
     digest: bytes | None
     received: int
@@ -116,9 +116,16 @@ class Reply:
     #: What the rows of each leaf are.
     kinds: tuple[str, ...] = ()
 
-    def arrived(self) -> Reply:
-        """This reply with what it says opened."""
-        return replace(self, rest=self.rest.opened()) if isinstance(self.rest, Packed) else self
+    @staticmethod
+    def arrived(found: Any) -> Reply:
+        """The reply that a worker has sent, with what it says opened."""
+        made = unpacked(found)
+        reply = made if isinstance(made, Reply) else Reply(*made)
+        if isinstance(reply.rest, Packed):
+            reply.rest = unpacked(reply.rest)
+        if reply.rows and isinstance(reply.rows[0], Packed):
+            reply.rows = list(map(unpacked, reply.rows))
+        return reply
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +159,7 @@ class Host:
         current.positions, current.mode, self.seed = (), "worker", seed
         return {"pid": os.getpid(), "environment": dict(environment)}
 
-    @sendable_errors()
+    @sendable_errors
     def build(self, name: str, recipe: bytes, positions: tuple[int, ...], mesh: DeviceMesh, number: int = 0) -> None:
         """Makes one component object; `number` is that of the component in its job."""
         from twinkle.remote.classes import construct
@@ -175,46 +182,50 @@ class Host:
         """Forgets a component."""
         self.components.pop(name, None)
 
-    @sendable_errors()
-    def call(self, message: bytes, *given: Any) -> Reply:
+    @sendable_errors
+    def call(self, message: bytes, *given: Any) -> Any:
         """Runs one method; `given` are the arguments that were too large for the message, then the pieces."""
-        import ray
-
-        request, shared, apart = pickle.loads(message)
+        asked, shared, apart = pickle.loads(message)
+        request = Request(*asked)
         for at, blob in zip(apart, given, strict=False):
             shared[at] = blob
-        (template, plain), pieces = shared, given[len(apart) :]
+        (template, plain, request.layout), pieces = shared, given[len(apart) :]
         component = self.components[request.component]
         current.positions, current.positions_mesh = component.positions, component.mesh
         current.device_mesh = component.mesh
         for piece, expected in zip(pieces, request.expected, strict=True):
             _check_piece(piece, expected)
-        args, kwargs = pickle.loads(template)
+        args, kwargs = (None, {}) if template is None else pickle.loads(template)
         found = None if plain is None else pickle.loads(plain)
         declaration, method = method_of(type(component.instance), request.method)
         delivery, opened = Delivery(declaration), _Opened(pieces)
         values = [_filled(fill, found, opened, delivery) for fill in request.fills]
         delivery.settled()
-        args, kwargs = filled(args, values), filled(kwargs, values)
+        args = tuple(values) if args is None else filled(args, values)
+        kwargs = filled(kwargs, values) if kwargs else kwargs
         self._draw_from(component.generators)
         reply = run(component.instance, method, declaration, args, kwargs, request)
-        layout = next((leaf.layout for leaf in reply.rows or () if isinstance(leaf, Cut)), None)
-        if request.keep and layout is not None:
-            cut = [[layout.take(leaf.value, shard) for leaf in reply.rows] for shard in range(layout.shards)]
-            with travelling(reply.rows, request.method, "its result"):
-                kept = [ray.put(stored(layout.id % 2**64, shard, leaves)) for shard, leaves in enumerate(cut)]
-            return _sent(request, reply, kept, pieces, layout)
-        if request.keep and reply.rows is not None:
-            with travelling(_by_name(reply), request.method):
-                kept = [ray.put(stored(request.identity, request.shard, reply.rows))]
-            return _sent(request, reply, kept, pieces)
-        if request.keep is None or reply.rows is None:
-            return _sent(request, reply, None if request.keep is None else [], pieces)
-        with travelling(_by_name(reply), request.method):
-            back = list(map(Packed, reply.rows))
-        return _sent(request, reply, back, pieces)
+        reply.received = sum(piece.rows for piece in pieces) if pieces else 0
+        return self._kept(request, reply) if request.keep and reply.rows is not None else _brought(request, reply)
 
-    @sendable_errors()
+    @staticmethod
+    def _kept(request: Request, reply: Reply) -> Reply:
+        """A reply whose rows stay in the object store, as one piece, or as one per shard for whom they are made."""
+        import ray
+
+        leaves = reply.rows
+        reply.layout = layout = next((leaf.layout for leaf in leaves if isinstance(leaf, Cut)), None)
+        with travelling(_by_name(reply), request.method):
+            if layout is None:
+                reply.rows = [ray.put(stored(request.identity, request.shard, leaves))]
+            else:
+                cut = [[layout.take(leaf.value, shard) for leaf in leaves] for shard in range(layout.shards)]
+                reply.rows = [ray.put(stored(layout.id % 2**64, at, those)) for at, those in enumerate(cut)]
+            if type(reply.rest) not in _BARE:
+                reply.rest = Packed(reply.rest)
+        return reply
+
+    @sendable_errors
     def pieces(
         self, found: Stored, leaf: int, bundles: Sequence[Cuts], expected: tuple[int, int], *, put: bool
     ) -> list[Any]:
@@ -229,7 +240,7 @@ class Host:
             return [ray.put(stored(found.identity, found.shard, [piece])) for piece in cut]
         return list(map(Packed, cut))
 
-    @sendable_errors()
+    @sendable_errors
     def mapped(
         self, found: Stored, leaf: int, cuts: Cuts, function: bytes, expected: tuple[int, int]
     ) -> tuple[list[Any], list[int] | None]:
@@ -287,14 +298,16 @@ def run(  # noqa: PLR0917 - one call, spelled out
         return int(Share(request.layout or b"", request.shard).layout.sizes[request.shard])
 
     rest, leaves, names = split_result(value, declaration, rows_given if request.layout is not None else None)
-    if request.component and request.keep is not None:
+    if request.component and request.keep is not None and type(rest) not in _BARE:
         check_travels(rest, declaration.name)
     digest = digest_of((rest, leaves)) if request.digest else None
     if request.keep is None:
         # Another worker has the result; this one's may be anything, None included.
         return Reply(None, [], [], [], None, digest, 0)
     plain = [leaf.value if isinstance(leaf, Cut) else leaf for leaf in leaves]
-    counts, lengths = [rows.count(leaf) for leaf in plain], [rows.lengths(leaf) for leaf in plain]
+    counts = list(map(rows.count, plain))
+    # Rows that come back say how long they are themselves.
+    lengths = list(map(rows.lengths, plain)) if request.keep else []
     if not request.keep or not request.component:
         # Rows that come back, or stay in this very process, are not cut.
         leaves = plain
@@ -302,17 +315,24 @@ def run(  # noqa: PLR0917 - one call, spelled out
     return Reply(rest, names, counts, lengths, leaves or None, digest, 0, None, kinds)
 
 
-def _sent(request: Request, reply: Reply, found: Any, pieces: Sequence[Stored], layout: Layout | None = None) -> Reply:
-    """A reply as it leaves the worker, with what is said of its rows in their place."""
-    rest = reply.rest
-    if type(rest) not in _BARE:
-        with travelling(rest, request.method, "its result"):
-            rest = Packed(rest)
-    return replace(reply, rest=rest, rows=found, received=sum(piece.rows for piece in pieces), layout=layout)
+def _brought(request: Request, reply: Reply) -> Any:
+    """A reply with its rows in it."""
+    try:
+        made = light(tuple(vars(reply).values()))
+        if isinstance(made, Packed) and made.head is None:
+            # There are references of Ray's in it, which it pickles itself: nothing else is left to it.
+            reply.rest, reply.rows = Packed(reply.rest), reply.rows and list(map(Packed, reply.rows))
+            return reply
+    except Exception as error:
+        refusal = stuck(error, _by_name(reply), request.method)
+        raise refusal from refusal.__cause__
+    return made
 
 
 def _by_name(reply: Reply) -> dict[str, Any]:
-    return {f"its result {name!r}": leaf for name, leaf in zip(reply.names, reply.rows, strict=True)}
+    """What may not travel, by the names that a refusal gives it."""
+    leaves = zip(reply.names, reply.rows or (), strict=False)
+    return {**{f"its result {name!r}": leaf for name, leaf in leaves}, "its result": reply.rest}
 
 
 class _Opened:
