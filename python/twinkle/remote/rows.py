@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from twinkle._batch import cut, retyped
+from twinkle._batch import concatenated, cut, retyped, typed_as
 from twinkle.errors import PlanError
 from twinkle.remote.widening import BARE, pad_value
 
@@ -133,7 +133,7 @@ def _joined_arrays(pieces: Sequence[Any], value: Any) -> Any:
         pieces = [piece.detach() for piece in pieces]
     wide = tuple(max(piece.shape[dim] for piece in pieces) for dim in range(1, len(first.shape)))
     if all(tuple(piece.shape[1:]) == wide for piece in pieces):
-        made = sys.modules["torch"].cat(list(pieces)) if tensors else _numpy_of(first).concatenate(list(pieces))
+        made = sys.modules["torch"].cat(list(pieces)) if tensors else concatenated(pieces)
     else:
         shape = (sum(int(piece.shape[0]) for piece in pieces), *wide)
         made = pieces[0].new_full(shape, value) if tensors else _full(pieces, shape, value)
@@ -141,16 +141,12 @@ def _joined_arrays(pieces: Sequence[Any], value: Any) -> Any:
         for piece in pieces:
             made[(slice(at, at + piece.shape[0]), *(slice(0, size) for size in piece.shape[1:]))] = piece
             at += int(piece.shape[0])
+        made = made if tensors else typed_as(made, first)
     return made.requires_grad_() if gradient else made
 
 
-def _numpy_of(array: Any) -> Any:
-    """The module that joins arrays of this type: NumPy's own functions lose a mask."""
-    numpy = sys.modules["numpy"]
-    return numpy.ma if isinstance(array, numpy.ma.MaskedArray) else numpy
-
-
 def _full(pieces: Sequence[Any], shape: tuple[int, ...], value: Any) -> Any:
+    """An array of one value; a masked one takes in the masks of what is written to it."""
     numpy = sys.modules["numpy"]
     made = numpy.full(shape, value, dtype=numpy.result_type(*pieces))
     return made.view(type(pieces[0])) if isinstance(pieces[0], numpy.ma.MaskedArray) else made
