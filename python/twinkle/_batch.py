@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["concatenated", "cut", "cut_at", "join", "length_of", "retyped", "typed_as"]
+__all__ = ["concatenated", "cut", "cut_at", "join", "length_of", "retyped", "torch_layout", "typed_as"]
 
 
 class Kind(NamedTuple):
@@ -217,6 +217,16 @@ def typed_as(array: Any, like: Any) -> Any:
     return made
 
 
+def torch_layout(tensor: Any) -> str | None:
+    """The layout of a torch tensor whose rows cannot be cut, a sparse or a nested one; None for anything else."""
+    torch: Any = sys.modules.get("torch")
+    kind: Any = getattr(torch, "Tensor", ())
+    if not isinstance(tensor, kind):
+        return None
+    named = None if tensor.layout is torch.strided else str(tensor.layout)
+    return named if not tensor.is_nested else "nested" if named is None else f"nested, {named}"
+
+
 def _list_of(kind: Any, items: Any) -> Any:
     made = list.__new__(kind)
     list.extend(made, items)
@@ -330,6 +340,13 @@ def _kind_of(batch: Any, path: str) -> Kind:
     for module, name, kind in (("numpy", "ndarray", "array"), ("torch", "Tensor", "tensor")):
         loaded = sys.modules.get(module)
         if loaded is not None and isinstance(batch, getattr(loaded, name)):
+            layout = torch_layout(batch)
+            if layout is not None:
+                raise PlanError(
+                    f"a torch tensor of layout {layout} has no rows that could be cut{_at(path)}: make it dense",
+                    column=path,
+                    found=layout,
+                )
             if batch.ndim == 0:
                 raise PlanError(f"a {KINDS[kind].name} without dimensions has no rows{_at(path)}", column=path)
             return KINDS[kind]

@@ -14,7 +14,7 @@ import torch
 import twinkle
 from tests.remote import feeding
 from tests.remote.inline import component, inline_ray
-from twinkle import DeviceMesh
+from twinkle import DeviceMesh, Same
 from twinkle.errors import PlanError
 from twinkle.plan import Layout
 from twinkle.remote import rows as row_tools
@@ -178,6 +178,44 @@ def test_a_leaf_of_another_tensor_is_not_copied(alone: Any) -> None:
     part = row_tools.take(whole, [(0, 1)])
     assert (part.data_ptr(), part.is_leaf, part.requires_grad) == (whole.data_ptr(), True, True)
     assert row_tools.take(whole, [(0, 2)]) is whole
+
+
+def uncut() -> dict[str, Any]:
+    parts = [torch.ones(2), torch.ones(3)]
+    return {
+        "torch.sparse_coo": torch.eye(2).to_sparse(),
+        "torch.sparse_csr": torch.eye(2).to_sparse_csr(),
+        "nested": torch.nested.nested_tensor(parts),
+        "nested, torch.jagged": torch.nested.nested_tensor(parts, layout=torch.jagged),
+    }
+
+
+@pytest.mark.filterwarnings("ignore:Sparse", "ignore:The PyTorch API of nested")
+@pytest.mark.parametrize("layout", ["torch.sparse_coo", "torch.sparse_csr", "nested", "nested, torch.jagged"])
+def test_tensors_whose_rows_are_not_apart_are_refused_with_method_key_and_worker(
+    two: Any, alone: Any, layout: str
+) -> None:
+    rows = uncut()[layout]
+    for model in (two, alone):
+        given = rf"of layout {layout}, whose rows cannot be cut: pass a dense tensor or a list of tensors, or wrap"
+        for call in (model.first, model.declared, model.same):
+            with pytest.raises(PlanError, match=rf"^Model.\w+: \w+ is a tensor {given}"):
+                call(rows)
+        for column in ({"a": [1, 2], "b": rows}, {"a": [1, 2], "input_ids": rows}):
+            with pytest.raises(PlanError, match=rf"^Model.declared: batch\['(b|input_ids)'\] is a tensor {given}"):
+                model.declared(column)
+        returned = rf"worker 0 returned rows at 'rows' that are a .*Tensor of torch.float32 of layout {layout}, whose"
+        for call in (model.shard_s, model.shard_s_here):
+            with pytest.raises(PlanError, match=rf"^Model.{call.__name__}: {returned} rows cannot be cut: return a de"):
+                call([rows, rows])
+    with pytest.raises(PlanError, match=f"a torch tensor of layout {layout} has no rows that could be cut: make it"):
+        Layout.even(2, 2).take(rows, 0)
+
+
+def test_sparse_tensors_are_the_same_for_all_and_rows_of_a_list(two: Any) -> None:
+    rows = torch.eye(2).to_sparse()
+    for found in (two.same([rows, rows]).gather(), [args[0] for args, _ in two.dispatched(([Same(rows)], {}))]):
+        assert [(one.layout, one.to_dense().tolist()) for one in found] == [(torch.sparse_coo, [[1, 0], [0, 1]])] * 2
 
 
 class Tagged(list[Any]):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
+from twinkle._batch import torch_layout
 from twinkle.errors import PlanError
 from twinkle.platform.checks import LIST_CAP, shown
 from twinkle.remote import trees
@@ -277,6 +278,14 @@ class _Collector:
                 f"{self.declaration.name}: {name} is a list of {len(value) - others} handles and {others} other items; "
                 "a list of handles alone is their rows, one handle after another, and gather() makes rows of a handle",
                 argument=name,
+            )
+        layout = torch_layout(value)
+        if layout is not None:
+            raise PlanError(
+                f"{self.declaration.name}: {name} is a tensor of layout {layout}, whose rows cannot be cut: pass a "
+                "dense tensor or a list of tensors, or wrap it in Same where every worker gets it whole",
+                argument=name,
+                found=layout,
             )
         rows = count(value)
         if rows is not None:

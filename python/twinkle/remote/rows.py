@@ -10,14 +10,16 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from twinkle._batch import concatenated, cut, retyped, typed_as
+from twinkle._batch import concatenated, cut, retyped, torch_layout, typed_as
 from twinkle.errors import PlanError
 from twinkle.remote.widening import BARE, pad_value
 
-__all__ = ["count", "each", "join", "kind", "leaf", "lengths", "take"]
+__all__ = ["UNCUT", "count", "each", "join", "kind", "leaf", "lengths", "shape_of", "take"]
 
 
 Cut = tuple[int, int]
+#: In the kind of rows that lie together, sparse or nested, and are not cut.
+UNCUT = "whose rows cannot be cut"
 #: Dtypes of texts, by their NumPy letter.
 _TEXTS = {"U": "str", "S": "bytes"}
 
@@ -28,9 +30,18 @@ def count(value: Any) -> int | None:
         # A named tuple is a record, whose fields may be columns.
         return None if hasattr(value, "_fields") else len(value)
     if _is_array(value):
-        return int(value.shape[0]) if len(value.shape) else None
+        shape = shape_of(value) or ()
+        return int(shape[0]) if shape else None
     rows = getattr(value, "__twinkle_rows__", None)
     return None if rows is None or isinstance(value, type) else int(rows())
+
+
+def shape_of(value: Any) -> tuple[Any, ...] | None:
+    """The shape of an array or tensor, of which a nested one knows the first dimension; None for what has none."""
+    if _is_nested(value):
+        return (int(value.size(0)),) * int(value.dim())
+    shape = getattr(value, "shape", None)
+    return tuple(shape) if isinstance(shape, tuple) else None
 
 
 def take(value: Any, cuts: Sequence[Cut]) -> Any:
@@ -81,7 +92,7 @@ def lengths(value: Any) -> list[int] | None:
         ids = value.get("input_ids")
         return None if ids is None else lengths(ids)
     if _is_array(value):
-        return [int(value.shape[1])] * int(value.shape[0]) if len(value.shape) > 1 else None
+        return None if torch_layout(value) or len(value.shape) < 2 else [int(value.shape[1])] * int(value.shape[0])
     if not isinstance(value, (list, tuple)):
         return None
     found = []
@@ -89,7 +100,7 @@ def lengths(value: Any) -> list[int] | None:
         ids = row.get("input_ids") if isinstance(row, Mapping) else row
         size: int | None
         if ids is not None and _is_array(ids):
-            size = int(ids.shape[-1]) if len(ids.shape) else None
+            size = int(ids.shape[-1]) if not _is_nested(ids) and len(ids.shape) else None
         else:
             size = len(ids) if isinstance(ids, (list, tuple)) else None
         if size is None:
@@ -102,6 +113,9 @@ def kind(value: Any) -> str:
     """What rows are, in the words by which rows that can be joined are alike."""
     if isinstance(value, range):
         return "list"
+    layout = torch_layout(value)
+    if layout is not None:
+        return f"{_kind(value)} of layout {layout}, {UNCUT}"
     return f"{_kind(value)} with {len(value.shape)} dimensions" if _is_array(value) else _kind(value)
 
 
@@ -111,6 +125,11 @@ def _is_array(value: object) -> bool:
     return (numpy is not None and isinstance(value, numpy.ndarray)) or (
         torch is not None and hasattr(torch, "Tensor") and isinstance(value, torch.Tensor)
     )
+
+
+def _is_nested(value: Any) -> bool:
+    """Whether this is a torch tensor of tensors, which has no shape, or one with unknown sizes."""
+    return (torch_layout(value) or "").startswith("nested")
 
 
 def _kind(value: Any) -> str:

@@ -16,7 +16,7 @@ from twinkle.remote import trees
 from twinkle.remote.handle import is_handle
 from twinkle.remote.markers import Global, Rows, Same
 from twinkle.remote.one_row import OneRow
-from twinkle.remote.rows import count
+from twinkle.remote.rows import count, shape_of
 
 __all__ = ["is_single", "one_row"]
 
@@ -103,7 +103,7 @@ def _has_columns(value: Any, name: str) -> bool:
 
 def _form(column: Any, many: tuple[type, ...]) -> str:
     """What a value says of its mapping: one row, many, or neither clearly."""
-    dimensions = len(getattr(column, "shape", ()))
+    dimensions = len(shape_of(column) or ())
     if dimensions > 1:
         return "many"
     if isinstance(column, Sequence) and any(map(_is_of_many, column)):
@@ -124,16 +124,16 @@ def _is_of_many(item: Any) -> bool:
 
 
 def _item_form(item: Any, many: tuple[type, ...]) -> str:
-    if isinstance(item, many) or (hasattr(item, "shape") and count(item) is not None):
+    if isinstance(item, many) or (shape_of(item) is not None and count(item) is not None):
         return "many"
     return "unclear" if isinstance(item, (list, tuple)) and not hasattr(item, "_fields") else "one"
 
 
 def _shown(column: Any) -> str:
     """A column in words, which are short however long it is."""
-    shape = getattr(column, "shape", None)
+    shape = shape_of(column)
     if shape is not None:
-        return f"of shape {tuple(shape)}"
+        return f"of shape {shape}"
     if not isinstance(column, Sequence) or isinstance(column, _TEXTS):
         return f"a {type(column).__name__}"
     kinds = sorted({type(item).__name__ for item in column})
