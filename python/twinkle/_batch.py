@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["cut", "cut_at", "join", "length_of", "retyped"]
+__all__ = ["concatenated", "cut", "cut_at", "join", "length_of", "retyped", "torch_layout", "typed_as"]
 
 
 class Kind(NamedTuple):
@@ -182,6 +182,51 @@ def retyped(piece: Any, batch: Any) -> Any:
     return made
 
 
+def concatenated(arrays: Sequence[Any]) -> Any:
+    """NumPy arrays end to end, in the type of the first, with what that one knows of itself."""
+    import numpy
+
+    first = arrays[0]
+    # NumPy's own function loses the mask.
+    joins = numpy.ma if isinstance(first, numpy.ma.MaskedArray) else numpy
+    return typed_as(joins.concatenate(list(arrays)), first)
+
+
+def typed_as(array: Any, like: Any) -> Any:
+    """An array as the type of another, with the attributes that its class hands on, on the same memory.
+
+    A masked array is filled by what fills the other, and its mask is as hard. PlanError where the class refuses.
+    """
+    import numpy
+
+    kind = type(like)
+    if kind is numpy.ndarray:
+        return array
+    try:
+        made = array if type(array) is kind else array.view(kind)
+        if isinstance(like, numpy.ma.MaskedArray):
+            made.fill_value = like.fill_value
+            return made.harden_mask() if like.hardmask else made
+        made.__array_finalize__(like)
+    except Exception as error:  # whatever a user's class raises
+        raise PlanError(
+            f"arrays of type {kind.__name__} cannot be put together: {type(error).__name__}: {error}; pass them as "
+            "numpy.asarray(x), or as a list of rows",
+            found=kind.__name__,
+        ) from error
+    return made
+
+
+def torch_layout(tensor: Any) -> str | None:
+    """The layout of a torch tensor whose rows cannot be cut, a sparse or a nested one; None for anything else."""
+    torch: Any = sys.modules.get("torch")
+    kind: Any = getattr(torch, "Tensor", ())
+    if not isinstance(tensor, kind):
+        return None
+    named = None if tensor.layout is torch.strided else str(tensor.layout)
+    return named if not tensor.is_nested else "nested" if named is None else f"nested, {named}"
+
+
 def _list_of(kind: Any, items: Any) -> Any:
     made = list.__new__(kind)
     list.extend(made, items)
@@ -248,12 +293,7 @@ def _pick_array(batch: Any, reads: NDArray[np.int64]) -> Any:
 
 
 def _chain_array(pieces: list[Any], _: Any) -> Any:
-    import numpy
-
-    if len(pieces) == 1:
-        return pieces[0]
-    # NumPy's own function loses the mask.
-    return (numpy.ma if isinstance(pieces[0], numpy.ma.MaskedArray) else numpy).concatenate(pieces)
+    return pieces[0] if len(pieces) == 1 else concatenated(pieces)
 
 
 def _pick_tensor(batch: Any, reads: NDArray[np.int64]) -> Any:
@@ -300,6 +340,13 @@ def _kind_of(batch: Any, path: str) -> Kind:
     for module, name, kind in (("numpy", "ndarray", "array"), ("torch", "Tensor", "tensor")):
         loaded = sys.modules.get(module)
         if loaded is not None and isinstance(batch, getattr(loaded, name)):
+            layout = torch_layout(batch)
+            if layout is not None:
+                raise PlanError(
+                    f"a torch tensor of layout {layout} has no rows that could be cut{_at(path)}: make it dense",
+                    column=path,
+                    found=layout,
+                )
             if batch.ndim == 0:
                 raise PlanError(f"a {KINDS[kind].name} without dimensions has no rows{_at(path)}", column=path)
             return KINDS[kind]

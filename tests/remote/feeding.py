@@ -79,6 +79,14 @@ class Model:
     def typed_here(self, kinds: Any) -> Any:
         return kinds[0](kinds)
 
+    @remote_function(dispatch="slice_dp", collect="flatten")
+    def shard_s(self, rows: Any) -> Any:
+        return rows[0]
+
+    @remote_function(dispatch="slice_dp", collect="flatten", sync=True)
+    def shard_s_here(self, rows: Any) -> Any:
+        return rows[0]
+
     @remote_function(dispatch="slice_dp", collect="mean", result_rows={"loss": ("mean", "tokens"), "peak": "max"})
     def folded(self, results: Any) -> Any:
         return results[0]

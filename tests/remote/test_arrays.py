@@ -14,7 +14,7 @@ import torch
 import twinkle
 from tests.remote import feeding
 from tests.remote.inline import component, inline_ray
-from twinkle import DeviceMesh
+from twinkle import DeviceMesh, Same
 from twinkle.errors import PlanError
 from twinkle.plan import Layout
 from twinkle.remote import rows as row_tools
@@ -68,6 +68,86 @@ def test_masked_arrays_that_are_widened_keep_their_mask() -> None:
     assert layout.collect([masked(1), masked(2)]).mask.tolist() == [True, False]
 
 
+def masked_hard(*rows: Any) -> Any:
+    made = masked(*rows)
+    made.fill_value = 77
+    return made.harden_mask()
+
+
+def test_masked_arrays_keep_what_fills_them_and_that_their_mask_is_hard(alone: Any) -> None:
+    layout = Layout.even(2, 2)
+    wide = np.ma.array([[2, 3]], mask=[[False, True]], fill_value=78, hard_mask=True)
+    joined = [
+        row_tools.join([masked_hard(1, 2), masked_hard(3)]),
+        layout.collect([masked_hard(1), masked_hard(2)]),
+        row_tools.join([masked_hard(1, 2)[:, None], wide], None, "labels"),
+        alone.same(masked_hard(1, 2)).concat(alone.same(masked_hard(3))).gather(),
+    ]
+    for rows in joined:
+        assert (int(rows.fill_value), rows.hardmask) == (77, True)
+        rows[...] = 5
+        assert rows.mask.any()
+    soft = row_tools.join([masked(1), masked(2)])
+    assert (soft.fill_value, soft.hardmask) == (masked(1).fill_value, False)
+
+
+def test_masked_arrays_keep_what_fills_them_on_their_way(two: Any) -> None:
+    made = two.same(masked_hard(0, 1, 2, 3))
+    for rows in (made, made.select([3, 0]), made.repeat(2), made.concat(made)):
+        assert int(rows.gather().fill_value) == 77
+
+
+class Unit(np.ndarray):
+    """An array that knows what it is measured in."""
+
+    unit: Any
+
+    def __array_finalize__(self, other: Any) -> None:
+        self.unit = getattr(other, "unit", None)
+
+
+class Fixed(np.ndarray):
+    """An array that is made in no other size than it has."""
+
+    def __array_finalize__(self, other: Any) -> None:
+        if self.size != 1:
+            raise ValueError("of one item")
+
+
+def in_unit(*rows: int) -> Unit:
+    made = np.array(rows).view(Unit)
+    made.unit = "m"
+    return made
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+def test_arrays_of_a_class_of_their_own_are_joined_as_that(two: Any, alone: Any) -> None:
+    records = np.rec.array([(1, 2.0), (3, 4.0), (5, 6.0)], dtype=[("a", int), ("b", float)])
+    matrix, texts = np.asmatrix([[1, 2], [3, 4]]), np.char.array(["a", "bb", "c"])
+    for rows in (records, matrix, texts, in_unit(1, 2, 3)):
+        for model in (two, alone):
+            made = model.same(rows)
+            for found in (made, made.concat(made)[len(rows) :], made.select([1, 0]).select([1, 0])):
+                assert type(found.gather()) is type(rows)
+                assert found.gather().tolist() == rows.tolist()[: len(found)]
+            assert type(component(Model, DeviceMesh.from_sizes(dp_size=1)).same(two.same(rows)).gather()) is type(rows)
+        assert type(row_tools.join([rows[:1], rows[1:]])) is type(rows)
+        collected = Layout.even(len(rows), 2).collect([rows[:-1], rows[-1:]])
+        assert (type(collected), collected.tolist()) == (type(rows), rows.tolist())
+    assert two.same(records).gather().a.tolist() == [1, 3, 5]
+    assert row_tools.join([in_unit(1), in_unit(2)]).unit == "m"
+    assert Layout.even(2, 2).collect([in_unit(1), in_unit(2)]).unit == "m"
+    wider = row_tools.join([in_unit(1)[:, None], in_unit(2, 3)[None]])
+    assert (type(wider), wider.unit, wider.tolist()) == (Unit, "m", [[1, 0], [2, 3]])
+
+
+def test_arrays_of_a_class_that_numpy_cannot_make_anew_are_refused_by_name() -> None:
+    pieces = [np.array([at]).view(Fixed) for at in (1, 2)]
+    for join in (lambda: row_tools.join(pieces, None, "ids"), lambda: Layout.even(2, 2).collect(pieces)):
+        with pytest.raises(PlanError, match=r"arrays of type Fixed cannot be put together: ValueError: of one item; "):
+            join()
+
+
 def test_tensors_arrive_without_a_graph_whichever_way_they_travel(two: Any) -> None:
     one = component(Model, DeviceMesh.from_sizes(dp_size=1))
     made = two.graded([0, 0, 0, 0])
@@ -98,6 +178,44 @@ def test_a_leaf_of_another_tensor_is_not_copied(alone: Any) -> None:
     part = row_tools.take(whole, [(0, 1)])
     assert (part.data_ptr(), part.is_leaf, part.requires_grad) == (whole.data_ptr(), True, True)
     assert row_tools.take(whole, [(0, 2)]) is whole
+
+
+def uncut() -> dict[str, Any]:
+    parts = [torch.ones(2), torch.ones(3)]
+    return {
+        "torch.sparse_coo": torch.eye(2).to_sparse(),
+        "torch.sparse_csr": torch.eye(2).to_sparse_csr(),
+        "nested": torch.nested.nested_tensor(parts),
+        "nested, torch.jagged": torch.nested.nested_tensor(parts, layout=torch.jagged),
+    }
+
+
+@pytest.mark.filterwarnings("ignore:Sparse", "ignore:The PyTorch API of nested")
+@pytest.mark.parametrize("layout", ["torch.sparse_coo", "torch.sparse_csr", "nested", "nested, torch.jagged"])
+def test_tensors_whose_rows_are_not_apart_are_refused_with_method_key_and_worker(
+    two: Any, alone: Any, layout: str
+) -> None:
+    rows = uncut()[layout]
+    for model in (two, alone):
+        given = rf"of layout {layout}, whose rows cannot be cut: pass a dense tensor or a list of tensors, or wrap"
+        for call in (model.first, model.declared, model.same):
+            with pytest.raises(PlanError, match=rf"^Model.\w+: \w+ is a tensor {given}"):
+                call(rows)
+        for column in ({"a": [1, 2], "b": rows}, {"a": [1, 2], "input_ids": rows}):
+            with pytest.raises(PlanError, match=rf"^Model.declared: batch\['(b|input_ids)'\] is a tensor {given}"):
+                model.declared(column)
+        returned = rf"worker 0 returned rows at 'rows' that are a .*Tensor of torch.float32 of layout {layout}, whose"
+        for call in (model.shard_s, model.shard_s_here):
+            with pytest.raises(PlanError, match=rf"^Model.{call.__name__}: {returned} rows cannot be cut: return a de"):
+                call([rows, rows])
+    with pytest.raises(PlanError, match=f"a torch tensor of layout {layout} has no rows that could be cut: make it"):
+        Layout.even(2, 2).take(rows, 0)
+
+
+def test_sparse_tensors_are_the_same_for_all_and_rows_of_a_list(two: Any) -> None:
+    rows = torch.eye(2).to_sparse()
+    for found in (two.same([rows, rows]).gather(), [args[0] for args, _ in two.dispatched(([Same(rows)], {}))]):
+        assert [(one.layout, one.to_dense().tolist()) for one in found] == [(torch.sparse_coo, [[1, 0], [0, 1]])] * 2
 
 
 class Tagged(list[Any]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Iterator
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 import twinkle
 from twinkle import remote_class, remote_function
 from twinkle.errors import PlanError, RemoteCallError
+from twinkle.remote.elsewhere import guard_reading, unguard_reading
 
 
 @remote_class()
@@ -99,6 +101,53 @@ class Noted:
     @remote_function(dispatch="slice_dp", collect="flatten")
     def same(self, rows: Any) -> Any:
         return rows
+
+
+class Base:
+    depth = 2
+
+
+@remote_class()
+class Settled(Base):
+    """Has data in the class itself, some of which its objects change."""
+
+    Kind = int
+    rate = 3
+    limits: dict[str, int] = {}  # noqa: RUF012 - what a class of a user has
+    device_mesh: Any = None
+
+    def __init__(self, rate: int = 3) -> None:
+        self.rate = rate
+        self.depth = 5
+
+    @property
+    def doubled(self) -> Any:
+        return [2 * rate for rate in self.rates()]
+
+    @staticmethod
+    def word() -> str:
+        return "word"
+
+    @classmethod
+    def made(cls) -> Any:
+        return cls.rate
+
+    @remote_function()
+    def rates(self) -> Any:
+        return self.rate
+
+
+@remote_class()
+@dataclass
+class Planned:
+    """Keeps its fields as a dataclass does, which has their defaults in the class."""
+
+    steps: int = 1
+    name: str = "plan"
+
+    @remote_function()
+    def told(self, value: Any = None) -> Any:
+        return self.steps, self.name, repr(self), value
 
 
 NAMES: Any = ["linear.weight", "linear.bias"]
@@ -191,3 +240,68 @@ def test_a_component_is_refused_wherever_it_would_travel(job: None) -> None:
         noted.same([1, 2]).map(lambda row: noted.holds(row, 1))
     with pytest.raises(PlanError, match=r"^Noted.holds: value: Noted is a component of this process, and does not"):
         noted.holds(here)
+
+
+def test_data_of_the_class_is_not_taken_for_that_of_an_object_elsewhere(job: None) -> None:
+    settled: Any = Settled(7, remote_group="cpu2")  # type: ignore[call-arg]
+    here: Any = Settled(8)
+    for name in ("rate", "limits", "depth"):
+        words = (
+            rf"'Settled' object lives in remote group 'cpu2', and so does its '{name}': read it through a method "
+            rf"decorated with @remote_function\(\), or as Settled.{name} where that of the class is meant"
+        )
+        with pytest.raises(AttributeError, match=words):
+            getattr(settled, name)
+        assert not hasattr(settled, name)
+        assert hasattr(here, name)
+    assert (Settled.rate, Settled.limits, Settled.depth, settled.made(), settled.word()) == (3, {}, 2, 3, "word")
+    assert (settled.rates(), settled.doubled, settled.Kind) == ([7, 7], [14, 14], int)
+    assert settled.device_mesh.world_size == 2
+    assert (here.rate, here.depth, here.limits is Settled.limits) == (8, 5, True)
+    Settled.late = 1  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="so does its 'late'"):
+        settled.late  # noqa: B018 - refused
+    for probe in (lambda: copy.copy(settled), lambda: pickle.dumps(settled)):
+        with pytest.raises(PlanError, match="does not travel"):
+            probe()
+
+
+def test_a_dataclass_does_not_give_its_defaults_for_the_fields_of_an_object_elsewhere(job: None) -> None:
+    plan, other = (Planned(steps, remote_group="cpu2") for steps in (4, 5))  # type: ignore[call-arg]
+    for asked in (
+        lambda: plan.steps,
+        lambda: plan == other,
+        lambda: asdict(plan),
+        lambda: astuple(plan),
+        lambda: replace(plan, name="x"),
+    ):
+        with pytest.raises(AttributeError, match=r"lives in remote group 'cpu2', and so does its '(steps|name)': read"):
+            asked()
+    assert repr(plan) == "<Planned in remote group 'cpu2'>"
+    assert plan in [other, plan][1:]
+    assert [field.name for field in fields(plan)] == ["steps", "name"]
+    assert plan.told()[1][:2] == (4, "plan")
+    with pytest.raises(PlanError, match=r"^Planned.told: value: Planned is a component of group 'cpu2', and does not"):
+        other.told(plan)
+    here = Planned(4)
+    assert (here, asdict(here)) == (Planned(4), {"steps": 4, "name": "plan"})
+    assert repr(here).endswith("Planned(steps=4, name='plan')")
+
+
+def test_what_the_driver_does_with_attributes_does_not_travel() -> None:
+    guarded = type("Guarded", (), {"rate": 3})
+    guard_reading(guarded)
+    assert "__getattribute__" in vars(guarded)
+    unguard_reading(type("Further", (guarded,), {}))
+    assert "__getattribute__" not in vars(guarded)
+
+    class Asked:
+        def __getattribute__(self, name: str) -> Any:
+            return f"asked {name}"
+
+    own = Asked.__getattribute__
+    for _ in range(2):
+        guard_reading(Asked)
+        assert Asked().rate == "asked rate"
+    unguard_reading(Asked)
+    assert Asked.__getattribute__ is own

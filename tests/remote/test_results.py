@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -154,6 +155,27 @@ def test_the_first_shard_s_is_taken_whatever_the_others_returned(collect: str) -
     assert joined([{"a": 1}, {"a": None}], result_rows={"a": "first"}) == {"a": 1}
     with pytest.raises(PlanError, match="worker 1 returned no 'n'"):
         joined([{"a": 1, "n": 2}, None], collect=collect, result_rows={"n": "sum"})
+
+
+def test_decimals_are_folded_and_stay_decimals() -> None:
+    three, none = Decimal(3), Decimal("NaN")
+    assert joined([three, Decimal(1)], [1.0, 3.0], collect="mean") == Decimal("1.5")
+    assert joined([three, 1], [0.0, 0.0], collect="mean") == Decimal(2)
+    assert joined([three, Decimal(1)], collect="sum") == Decimal(4)
+    for values in ([none, three], [three, none]):
+        for collect in ("mean", "sum"):
+            assert joined(values, collect=collect).is_nan()
+        highest = joined([{"a": value} for value in values], result_rows={"a": "max"})["a"]
+        assert highest.is_nan()
+
+
+@pytest.mark.parametrize("rule", ["mean", "max", "sum"])
+def test_what_arithmetic_refuses_is_refused_by_method_and_key(rule: str) -> None:
+    for first, second in ((Decimal("sNaN"), Decimal(1)), (Decimal("Infinity"), Decimal("-Infinity")), (10**400, 1.5)):
+        if rule == "max" and not Decimal(first).is_snan():
+            continue
+        with pytest.raises(PlanError, match=rf"cannot take the {rule} of (Decimal|int) at a: .*give that key a rule"):
+            joined([{"a": first}, {"a": second}], result_rows={"a": rule})
 
 
 def test_what_is_no_number_is_the_highest_wherever_it_comes() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import UserDict
+from collections import UserDict, deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 
 from tests.remote import feeding
 from tests.remote.inline import component, inline_ray
-from twinkle import DeviceMesh, Global, Rows
+from twinkle import DeviceMesh, Global, Rows, Same
 from twinkle.dataloader import DataLoader
 from twinkle.errors import PlanError
 from twinkle.remote import RemoteDataLoader, traffic
@@ -99,20 +99,100 @@ def test_what_stays_unclear_is_refused_declared_or_not(two: Any, value: Any, wor
         {"input_ids": np.arange(4), "labels": np.arange(4)},
         {"input_ids": torch.arange(4)},
         {"input_ids": list(torch.arange(4))},
-        {"input_ids": []},
+        {"input_ids": [], "id": 7},
         {"messages": TALK},
         {"messages": ["system", "user"], "input_ids": [1, 2]},
         {"messages": np.array(TALK, dtype=object)},
     ],
 )
 def test_a_flat_sequence_of_ids_or_a_conversation_is_one_row(two: Any, value: Any) -> None:  # D17, D18
+    empty = (
+        r"1 row over 2 data shards: shards \[1\] would be empty; batch (is one row|may be one row, or \d in c.*), as "
+    )
+    ways = r"its .*: pass Rows\(x\) where every value is a column, \[x\] or more of them .*, and Same\(x\) where every"
     for call in (two.first, two.declared):
-        with pytest.raises(PlanError, match=r"1 row over 2 data shards: shards \[1\] would be empty"):
+        with pytest.raises(PlanError, match=empty + ways):
             call(value)
-    with pytest.raises(PlanError, match="1 row over 2 data shards"):
+    with pytest.raises(PlanError, match=empty + ways):
         two.declared(Global(value))
     alone = component(Model, DeviceMesh.from_sizes(tp_size=2))
     assert alone.first(value) == alone.declared(value) == [feeding.plain(dict(value))] * 2
+
+
+UNCLEAR: list[dict[str, Any]] = [
+    {"input_ids": [11, 12, 13, 14], "labels": [1, 2, 3, 4]},
+    {"input_ids": range(4), "more": {"labels": np.arange(4)}},
+    {"input_ids": np.arange(4), "labels": np.arange(4)},
+    {"input_ids": torch.arange(4), "labels": deque(range(4))},
+    {"messages": ["a", "b", "c", "d"], "labels": (1, 2, 3, 4)},
+]
+
+
+@pytest.mark.parametrize("value", UNCLEAR)
+def test_what_may_be_one_row_or_columns_of_numbers_is_neither_repeated_nor_left_to_one_worker(
+    two: Any, value: Any
+) -> None:
+    words = r"1 row over 2 data shards; batch may be one row, or 4 in columns, as its (input_i|messag).*Rows\(x\)"
+    for given in (value, Global(value)):
+        for call in (two.sparse, two.padded):
+            with pytest.raises(PlanError, match=words):
+                call(given)
+    with pytest.raises(PlanError, match=words):
+        two.padded(value, value)
+    plain = feeding.plain(dict(value))
+    assert two.sparse([value]) == [[plain], []]
+    assert two.sparse(Same(value)) == [plain] * 2
+    halves = two.sparse(Rows(value))
+    assert halves == two.declared(Rows(value))
+    key = next(iter(value))
+    assert [half[key] for half in halves] == [plain[key][:2], plain[key][2:]]
+
+
+def test_a_mapping_beside_one_row_is_one_row(two: Any) -> None:
+    value = {"input_ids": [1, 2, 3], "labels": [1, 2, 3]}
+    pad = {"input_ids": [1, 2, 3], "labels": [-100] * 3}
+    assert two.padded(value, [7]) == [value, pad]
+    assert two.padded([7], value) == [[7], [7]]
+    assert two.padded({"input_ids": [1]}, value) == [{"input_ids": [1]}] * 2
+    with pytest.raises(PlanError, match=r"batch has 1 rows and more has 3; .*rows; batch is one row, as its .*Rows"):
+        two.padded(value, [7, 8, 9])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"input_ids": [], "labels": []},
+        {"input_ids": torch.zeros(0), "labels": []},
+        {"input_ids": torch.zeros(0, 3), "more": {"labels": []}},
+        {"messages": [], "input_ids": []},
+    ],
+)
+def test_columns_without_rows_arrive_as_columns_on_every_worker(two: Any, value: Any) -> None:
+    assert two.sparse(value) == two.sparse(Rows(value)) == two.sparse(Global(value)) == [feeding.plain(value)] * 2
+    for call in (two.declared, two.padded):
+        with pytest.raises(PlanError, match="0 rows"):
+            call(value)
+
+
+def test_what_is_the_same_for_all_is_said_so_inside_a_mapping(two: Any) -> None:
+    alone = component(Model, DeviceMesh.from_sizes(tp_size=2))
+    feature = {"input_ids": [1, 2, 3], "options": {"stop": Same(["a", "b"])}}
+    bare = {"input_ids": [1, 2, 3], "options": {"stop": ["a", "b"]}}
+    for call in (alone.first, alone.declared):
+        assert call(feature) == [bare] * 2
+    columns = {**batch(), "options": {"stop": Same(["a", "b"]), "scale": Same(2.0)}}
+    found = [{**half, "options": {"stop": ["a", "b"], "scale": 2.0}} for half in HALVES]
+    assert two.declared(columns) == two.first(Rows(columns)) == two.declared(Global(columns)) == found
+    assert two.declared({"input_ids": Same([1, 2, 3]), "labels": [0, 1]}) == [
+        {"input_ids": [1, 2, 3], "labels": [0]},
+        {"input_ids": [1, 2, 3], "labels": [1]},
+    ]
+    made = two.wide([3, 3])
+    assert two.declared({"x": [0, 1], "y": Same(made["ids"])})[1] == {"x": [1], "y": [[1, 1, 1]] * 2}
+    with pytest.raises(PlanError, match=r"batch is one row, and there is a handle in it, in Same: pass .* gather\(\)"):
+        alone.first({"input_ids": [1, 2, 3], "y": Same(made["ids"])})
+    with pytest.raises(PlanError, match="batch has no columns, so no rows either"):
+        two.declared({"x": Same([0, 1])})
 
 
 def test_one_row_with_a_dimension_of_one_is_the_same_row_declared_or_not(two: Any) -> None:  # D18
@@ -162,15 +242,15 @@ def test_batches_of_a_loader_are_cut_whoever_reads_them(on_ray: Any) -> None:
 
 
 def test_the_pad_of_one_row_is_masked(two: Any) -> None:
-    value = {"input_ids": [1, 2, 3], "labels": [1, 2, 3]}
-    pad = {"input_ids": [1, 2, 3], "labels": [-100] * 3}
+    value = {"input_ids": [1, 2, 3], "labels": [1, 2, 3], "id": 5}
+    pad = {"input_ids": [1, 2, 3], "labels": [-100] * 3, "id": 5}
     for given in (value, Global(value), [value]):
         found = two.padded(given)
         assert found == ([[value], [pad]] if given == [value] else [value, pad])
-    features = {"input_ids": torch.arange(3), "more": {"labels": torch.arange(3)}}
+    features = {"input_ids": torch.arange(3), "id": 5, "more": {"labels": torch.arange(3)}}
     assert two.padded(features)[1]["more"] == {"labels": [-100] * 3}
     with pytest.raises(PlanError, match="loss_mask='labels' is not in pad 0 of this worker"):
         two.padded({"input_ids": [1]})
     assert two.padded({"input_ids": [1]}, value) == [{"input_ids": [1]}] * 2
     assert two.sparse(value) == [value, []]
-    assert value == {"input_ids": [1, 2, 3], "labels": [1, 2, 3]}
+    assert value == {"input_ids": [1, 2, 3], "labels": [1, 2, 3], "id": 5}

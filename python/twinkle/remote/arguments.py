@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set, ValuesView
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
+from twinkle._batch import torch_layout
 from twinkle.errors import PlanError
 from twinkle.platform.checks import LIST_CAP, shown
 from twinkle.remote import trees
 from twinkle.remote.handle import Sharded, Zipped, is_handle
 from twinkle.remote.joining import joined
 from twinkle.remote.markers import Global, Rows, Same
+from twinkle.remote.one_row import OneRow
 from twinkle.remote.rows import count
 from twinkle.remote.signature import Declaration
-from twinkle.remote.singles import is_single
+from twinkle.remote.singles import is_single, one_row
 
 __all__ = ["Part", "Prepared", "Slot", "check_travels", "dispatched", "filled", "prepare"]
 
@@ -44,7 +46,7 @@ class Part:
     """One value whose rows are cut, or, when `whole`, a handle of which every worker gets all rows.
 
     `kind` is 'plain' (a list, tuple, range, array or tensor), 'handle', 'zip', or 'single' for a mapping that is one
-    row.
+    row, whose `rows` are a `OneRow`.
     """
 
     name: str
@@ -112,6 +114,7 @@ def prepare(
     for entry in bound.signature.parameters.values():
         if entry.kind is inspect.Parameter.VAR_POSITIONAL and entry.name in bound.arguments:
             bound.arguments[entry.name] = tuple(bound.arguments[entry.name])
+    collector.parts = _settled(collector.parts)
     parts = [part for part in collector.parts if not part.whole]
     own = [part for part in parts if mine and part.kind in ("plain", "single") and not part.everybody]
     rows = _one_length(declaration, [part for part in parts if part not in own])
@@ -180,7 +183,7 @@ class _Collector:
         if isinstance(value, (Rows, Same, Global)) or not is_named or value is None:
             return self.walk(value, (name,)), isinstance(value, (Rows, Same, Global)) or value is None
         if is_single(value, name, self.declaration.name, declared=named is not None):
-            return self._part(name, "single", value, 1), True
+            return self._single(name, value, declared=named is not None), True
         if isinstance(value, Mapping) or (trees.is_branch(value) and not trees.is_items(value)):
             if named is None:
                 # A mapping may be configuration; a record of columns in the place of the rows is an oversight.
@@ -218,7 +221,7 @@ class _Collector:
             value = node.value
             name = trees.path_text(path)
             if type(node) is Global and is_single(value, name, self.declaration.name, declared=True):
-                return True, self._part(name, "single", value, 1, said=Global)
+                return True, self._single(name, value, declared=True, said=Global)
             if trees.is_branch(value) and not trees.is_items(value):
                 return True, self._columns(value, path, type(node))
             return True, self._rows(value, path, refuse=True, said=type(node))
@@ -235,15 +238,29 @@ class _Collector:
     def _foreign(self, node: Any) -> bool:
         return self.engine is not None and isinstance(node, Sharded) and not isinstance(node.keeper, self.engine)
 
+    def _single(self, name: str, value: Any, *, declared: bool, said: type | None = None) -> Slot:
+        """A mapping that is one row; of markers only `Same` can be in it, which says what is so of all of it."""
+        found = len(self.parts)
+        bare = self.walk(value, (name,))
+        if len(self.parts) > found:
+            raise PlanError(
+                f"{self.declaration.name}: {name} is one row, and there is a handle in it, in Same: pass the rows "
+                "themselves, as gather() gives them, or the handle as an argument of its own",
+                argument=name,
+            )
+        return self._part(name, "single", bare, one_row(value, name, declared=declared), said=said)
+
     def _columns(self, value: Any, path: trees.Path, said: type | None = None) -> Any:
-        """A mapping or dataclass whose every column is rows."""
+        """A mapping or dataclass whose every column is rows, but for what is in `Same`."""
         columns = dict(trees.children(value))
-        if not columns:
+        if all(isinstance(column, Same) for column in columns.values()):
             raise PlanError(f"{self.declaration.name}: {trees.path_text(path)} has no columns, so no rows either")
 
         def leaf(node: Any, at: trees.Path) -> tuple[bool, Any]:
             if at == path or (isinstance(node, Mapping) and node):
                 return False, None
+            if isinstance(node, Same):
+                return self._leaf(node, at)
             if isinstance(node, (Rows, Global)):
                 return True, self._rows(node.value, at, refuse=True, said=type(node))
             return True, self._rows(node, at, refuse=True, said=said)
@@ -264,6 +281,14 @@ class _Collector:
                 f"{self.declaration.name}: {name} is a list of {len(value) - others} handles and {others} other items; "
                 "a list of handles alone is their rows, one handle after another, and gather() makes rows of a handle",
                 argument=name,
+            )
+        layout = torch_layout(value)
+        if layout is not None:
+            raise PlanError(
+                f"{self.declaration.name}: {name} is a tensor of layout {layout}, whose rows cannot be cut: pass a "
+                "dense tensor or a list of tensors, or wrap it in Same where every worker gets it whole",
+                argument=name,
+                found=layout,
             )
         rows = count(value)
         if rows is not None:
@@ -353,12 +378,21 @@ def _first(signature: inspect.Signature) -> str | None:
     return None
 
 
+def _settled(parts: list[Part]) -> list[Part]:
+    """The same parts; where those that are cut are not all columns alike, a mapping that may be one row is that."""
+    columns = {part.rows.columns if isinstance(part.rows, OneRow) else None for part in parts if not part.whole}
+    if len(columns) < 2:
+        return parts
+    return [replace(part, rows=part.rows.certain()) if isinstance(part.rows, OneRow) else part for part in parts]
+
+
 def _one_length(declaration: Declaration, cut: list[Part]) -> int | None:
     for part in cut[1:]:
         if part.rows != cut[0].rows:
+            ways = [f"; {one.rows.ways}" for one in (cut[0], part) if isinstance(one.rows, OneRow)]
             raise PlanError(
                 f"{declaration.name}: {cut[0].name} has {cut[0].rows} rows and {part.name} has {part.rows}; what is "
-                "cut together must have as many rows",
+                f"cut together must have as many rows{ways[0] if ways else ''}",
                 lengths=[cut[0].rows, part.rows],
             )
     return cut[0].rows if cut else None

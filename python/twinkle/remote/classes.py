@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from twinkle.errors import PlacementError, PlanError
-from twinkle.remote.elsewhere import COMPONENT, guard, keep, kept
+from twinkle.remote.elsewhere import COMPONENT, guard, guard_reading, keep, kept, unguard_reading
 from twinkle.remote.session import current_session
 from twinkle.remote.signature import check_methods, declared
 from twinkle.runtime import current
@@ -123,9 +123,10 @@ def remote_class(
 
     Without a `remote_group`, or in local mode, it is built in this process. With one, an object is built in every
     worker of that group, or with `execute='first'` in its first worker alone, which sees a mesh of one; what the
-    caller holds then passes calls of its `remote_function` methods on. `device_mesh` has one position per worker or
-    one per device; the object finds it as `self.device_mesh`, and its constructor gets it if it takes a parameter of
-    that name.
+    caller holds then passes calls of its `remote_function` methods on, and has no attributes: data in the class itself
+    and the fields of a dataclass are refused there as well, since the objects may have others. `device_mesh` has one
+    position per worker or one per device; the object finds it as `self.device_mesh`, and its constructor gets it if it
+    takes a parameter of that name.
 
     `on_error` and `timeout` say the same of the constructors as `remote_function` says of a method: with 'kill_group' a
     worker whose constructor fails does not leave its peers in a rendezvous, where whatever the group is asked later
@@ -201,6 +202,7 @@ def _undecorated(kind: type) -> PlanError:
 
 def construct(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any], offered: dict[str, Any]) -> Any:
     """Builds the object itself, in this process; of what is offered its constructor gets what it has parameters for."""
+    unguard_reading(kind)
     mesh = offered["device_mesh"]
     maker: Any = kind
     instance = maker.__new__(kind)
@@ -258,6 +260,7 @@ def _begin(  # noqa: PLR0917 - what a constructor was called with
         )
         keep(self, COMPONENT, component)
         keep(self, "device_mesh", own)
+        guard_reading(type(self))
         return
     from twinkle.remote.engine_local import LocalComponent
 

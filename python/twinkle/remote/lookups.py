@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import PlanError
 from twinkle.remote import trees
+from twinkle.remote.rows import UNCUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -60,8 +61,15 @@ def missing(  # noqa: PLR0917 - what is missing, and where
 
 
 def check_alike(method: str, key: str, kinds: Mapping[int, str]) -> None:
-    """Refuses rows of workers that are of different types, dtypes or numbers of dimensions, which nobody could join."""
+    """Refuses rows of workers that nobody could join: of different types, dtypes or numbers of dimensions, or uncut."""
     for worker, kind in kinds.items():
+        if UNCUT in kind:
+            raise PlanError(
+                f"{method}: worker {worker} returned rows at {key!r} that are a {kind}: return a dense tensor, or "
+                "a list",
+                worker=worker,
+                key=key,
+            )
         first = next(iter(kinds))
         if kind != kinds[first]:
             raise PlanError(

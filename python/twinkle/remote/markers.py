@@ -26,7 +26,7 @@ class Rows(_Marker):
 
 
 class Same(_Marker):
-    """Every worker gets this whole, whatever its length."""
+    """Every worker gets this whole, whatever its length; in a mapping of columns, or in one row, one value of it."""
 
 
 class Global(_Marker):

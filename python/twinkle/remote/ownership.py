@@ -20,7 +20,9 @@ def copied(value: Any) -> Any:
     if are_scalars(value):
         return list(value) if type(value) is list else value
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    if numpy is not None and type(value) is numpy.ndarray and not value.dtype.hasobject:
+    plain = () if numpy is None else (numpy.ndarray, numpy.ma.MaskedArray)
+    if type(value) in plain and not value.dtype.hasobject:
+        # A pickle would lose that a mask is hard.
         return value.copy()
     if torch is not None and type(value) is torch.Tensor:
         return value.detach().clone().requires_grad_(value.requires_grad)

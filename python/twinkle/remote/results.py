@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import reduce
-from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import PlanError
@@ -230,7 +230,7 @@ class _Combination:
         try:
             weights = self.weights if key is None else [float(_columns(values)[key]) for values in beside or ()]
             return _folded(found, weights, rule)
-        except (TypeError, ValueError, RuntimeError) as error:
+        except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
             raise PlanError(
                 f"{self.declaration.name}: cannot take the {rule} of {type(found[0]).__name__} at {_at(path)}: {error}"
                 "; give that key a rule in result_rows, as {'key': 'list'}",
@@ -258,6 +258,9 @@ def _folded(found: list[Any], weights: list[float], rule: str) -> Any:
         return type(found[0])(parts)
     if rule == "max":
         return reduce(_highest, found)
+    if rule == "mean" and any(isinstance(value, Decimal) for value in found):
+        exact = [Decimal(weight) for weight in weights] if any(weights) else [Decimal(1)] * len(found)
+        return sum(value * weight for value, weight in zip(found, exact, strict=True)) / sum(exact)
     if rule == "mean":
         whole = sum(weights)
         shares = [weight / whole for weight in weights] if whole else [1 / len(found)] * len(found)
@@ -290,13 +293,8 @@ def _highest(first: Any, second: Any) -> Any:
         return torch.maximum(torch.as_tensor(first), torch.as_tensor(second))
     if numpy is not None and (hasattr(first, "shape") or hasattr(second, "shape")):
         return numpy.maximum(first, second)
-    return (
-        first
-        if isinstance(first, float) and isnan(first)
-        else second
-        if isinstance(second, float) and isnan(second)
-        else max(first, second)
-    )
+    # What is no number is not equal to itself.
+    return first if first != first else second if second != second else max(first, second)  # noqa: PLR0124
 
 
 def _columns(node: Any) -> dict[Any, Any]:

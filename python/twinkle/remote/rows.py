@@ -10,14 +10,16 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from twinkle._batch import cut, retyped
+from twinkle._batch import concatenated, cut, retyped, torch_layout, typed_as
 from twinkle.errors import PlanError
 from twinkle.remote.widening import BARE, pad_value
 
-__all__ = ["count", "each", "join", "kind", "leaf", "lengths", "take"]
+__all__ = ["UNCUT", "count", "each", "join", "kind", "leaf", "lengths", "shape_of", "take"]
 
 
 Cut = tuple[int, int]
+#: In the kind of rows that lie together, sparse or nested, and are not cut.
+UNCUT = "whose rows cannot be cut"
 #: Dtypes of texts, by their NumPy letter.
 _TEXTS = {"U": "str", "S": "bytes"}
 
@@ -28,9 +30,18 @@ def count(value: Any) -> int | None:
         # A named tuple is a record, whose fields may be columns.
         return None if hasattr(value, "_fields") else len(value)
     if _is_array(value):
-        return int(value.shape[0]) if len(value.shape) else None
+        shape = shape_of(value) or ()
+        return int(shape[0]) if shape else None
     rows = getattr(value, "__twinkle_rows__", None)
     return None if rows is None or isinstance(value, type) else int(rows())
+
+
+def shape_of(value: Any) -> tuple[Any, ...] | None:
+    """The shape of an array or tensor, of which a nested one knows the first dimension; None for what has none."""
+    if _is_nested(value):
+        return (int(value.size(0)),) * int(value.dim())
+    shape = getattr(value, "shape", None)
+    return tuple(shape) if isinstance(shape, tuple) else None
 
 
 def take(value: Any, cuts: Sequence[Cut]) -> Any:
@@ -81,7 +92,7 @@ def lengths(value: Any) -> list[int] | None:
         ids = value.get("input_ids")
         return None if ids is None else lengths(ids)
     if _is_array(value):
-        return [int(value.shape[1])] * int(value.shape[0]) if len(value.shape) > 1 else None
+        return None if torch_layout(value) or len(value.shape) < 2 else [int(value.shape[1])] * int(value.shape[0])
     if not isinstance(value, (list, tuple)):
         return None
     found = []
@@ -89,7 +100,7 @@ def lengths(value: Any) -> list[int] | None:
         ids = row.get("input_ids") if isinstance(row, Mapping) else row
         size: int | None
         if ids is not None and _is_array(ids):
-            size = int(ids.shape[-1]) if len(ids.shape) else None
+            size = int(ids.shape[-1]) if not _is_nested(ids) and len(ids.shape) else None
         else:
             size = len(ids) if isinstance(ids, (list, tuple)) else None
         if size is None:
@@ -102,6 +113,9 @@ def kind(value: Any) -> str:
     """What rows are, in the words by which rows that can be joined are alike."""
     if isinstance(value, range):
         return "list"
+    layout = torch_layout(value)
+    if layout is not None:
+        return f"{_kind(value)} of layout {layout}, {UNCUT}"
     return f"{_kind(value)} with {len(value.shape)} dimensions" if _is_array(value) else _kind(value)
 
 
@@ -111,6 +125,11 @@ def _is_array(value: object) -> bool:
     return (numpy is not None and isinstance(value, numpy.ndarray)) or (
         torch is not None and hasattr(torch, "Tensor") and isinstance(value, torch.Tensor)
     )
+
+
+def _is_nested(value: Any) -> bool:
+    """Whether this is a torch tensor of tensors, which has no shape, or one with unknown sizes."""
+    return (torch_layout(value) or "").startswith("nested")
 
 
 def _kind(value: Any) -> str:
@@ -133,7 +152,7 @@ def _joined_arrays(pieces: Sequence[Any], value: Any) -> Any:
         pieces = [piece.detach() for piece in pieces]
     wide = tuple(max(piece.shape[dim] for piece in pieces) for dim in range(1, len(first.shape)))
     if all(tuple(piece.shape[1:]) == wide for piece in pieces):
-        made = sys.modules["torch"].cat(list(pieces)) if tensors else _numpy_of(first).concatenate(list(pieces))
+        made = sys.modules["torch"].cat(list(pieces)) if tensors else concatenated(pieces)
     else:
         shape = (sum(int(piece.shape[0]) for piece in pieces), *wide)
         made = pieces[0].new_full(shape, value) if tensors else _full(pieces, shape, value)
@@ -141,16 +160,12 @@ def _joined_arrays(pieces: Sequence[Any], value: Any) -> Any:
         for piece in pieces:
             made[(slice(at, at + piece.shape[0]), *(slice(0, size) for size in piece.shape[1:]))] = piece
             at += int(piece.shape[0])
+        made = made if tensors else typed_as(made, first)
     return made.requires_grad_() if gradient else made
 
 
-def _numpy_of(array: Any) -> Any:
-    """The module that joins arrays of this type: NumPy's own functions lose a mask."""
-    numpy = sys.modules["numpy"]
-    return numpy.ma if isinstance(array, numpy.ma.MaskedArray) else numpy
-
-
 def _full(pieces: Sequence[Any], shape: tuple[int, ...], value: Any) -> Any:
+    """An array of one value; a masked one takes in the masks of what is written to it."""
     numpy = sys.modules["numpy"]
     made = numpy.full(shape, value, dtype=numpy.result_type(*pieces))
     return made.view(type(pieces[0])) if isinstance(pieces[0], numpy.ma.MaskedArray) else made

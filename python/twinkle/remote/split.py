@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from twinkle.errors import PlanError
 from twinkle.plan import Layout
+from twinkle.remote.one_row import OneRow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,9 +19,13 @@ __all__ = ["alike", "end_to_end", "layout_of", "side_by_side"]
 
 
 def layout_of(declaration: Declaration, rows: int | None, shards: int) -> Layout | None:
-    """The layout of a call's rows; None without rows. Refused: empty shards, and pads that nothing masks."""
+    """The layout of a call's rows; None without rows.
+
+    Refused: empty shards, pads that nothing masks, and for many shards a mapping that may be columns or one row.
+    """
     if rows is None:
         return None
+    ways = f"; {rows.ways}" if isinstance(rows, OneRow) else ""
     split = declaration.split
     if callable(split):
         layout = split(rows, shards)
@@ -38,7 +43,9 @@ def layout_of(declaration: Declaration, rows: int | None, shards: int) -> Layout
         try:
             layout.require_rows()
         except PlanError as error:
-            raise PlanError(f"{declaration.name}: {error}", **error.fields) from None
+            raise PlanError(f"{declaration.name}: {error}{ways}", **error.fields) from None
+    if isinstance(rows, OneRow) and rows.columns is not None and shards > 1:
+        raise PlanError(f"{declaration.name}: 1 row over {shards} data shards{ways}", rows=1, shards=shards)
     pads = int((layout.sizes - layout.real_sizes).sum())
     if pads and declaration.loss_mask is None:
         raise PlanError(

@@ -9,6 +9,7 @@ from typing import Any
 
 from twinkle._batch import retyped
 from twinkle.errors import PlanError
+from twinkle.remote.elsewhere import group_of
 
 __all__ = ["SCALARS", "are_scalars", "children", "is_branch", "is_items", "path_text", "rebuilt"]
 
@@ -100,4 +101,5 @@ def path_text(path: Path) -> str:
 
 
 def _is_record(node: object) -> bool:
-    return dataclasses.is_dataclass(node) and not isinstance(node, type)
+    # The fields of a component that lives elsewhere are not here.
+    return dataclasses.is_dataclass(node) and not isinstance(node, type) and group_of(node) is None
