@@ -112,6 +112,7 @@ class Settled(Base):
     """Has data in the class itself, some of which its objects change."""
 
     Kind = int
+    MOST_ROWS = 9
     rate = 3
     limits: dict[str, int] = {}  # noqa: RUF012 - what a class of a user has
     device_mesh: Any = None
@@ -257,6 +258,7 @@ def test_data_of_the_class_is_not_taken_for_that_of_an_object_elsewhere(job: Non
     assert (Settled.rate, Settled.limits, Settled.depth, settled.made(), settled.word()) == (3, {}, 2, 3, "word")
     assert (settled.rates(), settled.doubled, settled.Kind) == ([7, 7], [14, 14], int)
     assert settled.device_mesh.world_size == 2
+    assert settled.MOST_ROWS == 9
     assert (here.rate, here.depth, here.limits is Settled.limits) == (8, 5, True)
     Settled.late = 1  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match="so does its 'late'"):

@@ -80,7 +80,12 @@ def _reader(kind: Any, own: Any) -> Any:
 
 
 def _is_data(kind: type, name: str) -> bool:
-    """Whether a class has something under a name that is no method, property or other way to read, and no class."""
+    """Whether a class has something under a name that is no method, property or other way to read, and no class.
+
+    A name in capitals is a constant by the convention of the language, the same wherever the class is.
+    """
+    if name.isupper():
+        return False
     found = next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), kind)
     return not isinstance(found, type) and not hasattr(type(found), "__get__")
 
