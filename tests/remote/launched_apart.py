@@ -250,6 +250,7 @@ def failures(part: Any) -> Any:
         "trace": [built(), traced(part.long), traced(lambda: part.one(EIGHT).map(divided))],
         "interrupted": interrupted(),
         "unreadable": words(part.unreadable),
+        "uncopied": words(lambda: part.one([threading.Lock()] * 2 if RANK == 1 else [1, RANK])),
         "after": part.one(EIGHT).gather(),
     }
 

@@ -131,6 +131,13 @@ def test_constructors_interrupts_and_what_cannot_be_read_are_told(ranks: Any) ->
         assert failures["interrupted"] == (f"{told}KeyboardInterrupt()" if rank != 2 else "interrupted")
         if rank:
             assert f"Part.unreadable: rank {rank} cannot unpickle what rank 0 sent: OSError" in failures["unreadable"]
+        assert failures["uncopied"].startswith(
+            "RemoteCallError: Part.one failed on worker 1 (dp=1; rank 1; rows 2 to 3)"
+        )
+        assert failures["uncopied"].endswith(
+            "PlanError: a lock that is handed on, or is given twice, cannot be copied: "
+            "TypeError: cannot pickle '_thread.lock' object"
+        )
         assert failures["after"] == list(range(8))
 
 

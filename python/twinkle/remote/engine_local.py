@@ -20,6 +20,7 @@ from twinkle.remote.arguments import Part, Prepared, dispatched, filled, prepare
 from twinkle.remote.brought import Brought, inner_part, is_own
 from twinkle.remote.counting import traffic
 from twinkle.remote.exchange import Exchange, UnreadableError, exchange
+from twinkle.remote.graphs import Known, without_graphs
 from twinkle.remote.handle import Sharded, Store
 from twinkle.remote.handover import hand_over
 from twinkle.remote.keeping import Keeper, check_ranks, described, key_of
@@ -140,6 +141,7 @@ class _Call:
         self.position = self.mesh.position_of(component.rank)
         self.shard = None if self.position is None else self.shard_of[self.position]
         self.delivery = Delivery(declaration)
+        self._known: Known = {}
         #: What went wrong on this rank while the others went on, who hear of it with the results.
         self.failure: BaseException | None = None
 
@@ -201,7 +203,9 @@ class _Call:
         try:
             generators = self.component.generators
             with self.component.inside(), generators.drawing() if generators else nullcontext():
-                return run(self.component.instance, method, declaration, args, kwargs, request)
+                reply = run(self.component.instance, method, declaration, args, kwargs, request)
+            known: Known = {}
+            return replace(reply, rows=reply.rows and [without_graphs(rows, known) for rows in reply.rows])
         except BaseException as error:  # an interrupt as well: the others wait for this rank
             self._note(error)
             return None
@@ -242,8 +246,8 @@ class _Call:
     def _value(self, part: Part, layout: Layout | None) -> Any:
         if part.kind == "zip":
             inner = [self._value(inner_part(part, value), layout) for value in part.value.parts]
-            # Ranks outside the mesh took part in the hand-over, and have nothing.
-            if layout is not None and self.shard is None:
+            # Ranks outside the mesh, and those where it has failed, took part in the hand-over and have nothing.
+            if self.failure or (layout is not None and self.shard is None):
                 return None
             return list(zip(*map(row_tools.each, inner), strict=True))
         if part.kind == "handle":
@@ -252,10 +256,10 @@ class _Call:
         if layout is None or self.shard is None:
             return part.value
         if self.peers is not None and not part.everybody:
-            return self.delivery.rows(part.value, part.name)
+            return self._given(lambda: part.value, part.name)
         if part.kind == "single":
             sizes, real = layout.sizes[self.shard], int(layout.real_sizes[self.shard])
-            return self.delivery.rows(part.value if sizes else [], part.name, real)
+            return self._given(lambda: part.value if sizes else [], part.name, real)
         if self.peers is None and not isinstance(part.value, (list, tuple)) and layout.real_sizes[0] == layout.sizes[0]:
             # Alone, the caller's array is the method's as well.
             return row_tools.leaf(layout.take(part.value, 0))
@@ -264,7 +268,15 @@ class _Call:
     def _cut(self, name: str, rows: Any, layout: Layout) -> Any:
         """This rank's rows out of all."""
         shard = self.shard or 0
-        return self.delivery.rows(layout.take(rows, shard), name, int(layout.real_sizes[shard]))
+        return self._given(lambda: layout.take(rows, shard), name, int(layout.real_sizes[shard]))
+
+    def _given(self, take: Callable[[], Any], name: str, real: int | None = None) -> Any:
+        """Rows that are taken of what this process has, as the method is given them."""
+        try:
+            return self.delivery.rows(without_graphs(take(), self._known), name, real)
+        except Exception as error:  # as what a user's rows raise when they are copied; the others go on to the results
+            self._note(error)
+            return None
 
     def _handed(self, part: Part, layout: Layout | None) -> Any:
         """This rank's rows of a handle."""

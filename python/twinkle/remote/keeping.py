@@ -10,6 +10,7 @@ from twinkle.platform import Platform
 from twinkle.remote import rows as row_tools
 from twinkle.remote.agreement import ranks_text
 from twinkle.remote.exchange import Exchange, exchange
+from twinkle.remote.graphs import without_graphs
 from twinkle.remote.handle import Piece, Sharded, Store, replaced
 from twinkle.remote.ownership import copied
 from twinkle.remote.session import current_session
@@ -145,7 +146,8 @@ def _rows(piece: Piece, cuts: Cuts) -> Any:
 def _made(asked: Sequence[tuple[Piece, Cuts]], function: Any) -> dict[int, list[Any]]:
     """What a function makes of the rows that are here."""
     here = [(at, one) for at, one in enumerate(asked) if one[0].store.holders[one[0].shard][0][1] is not None]
-    return {at: [function(row) for row in row_tools.each(copied(_rows(*one)))] for at, one in here}
+    made = {at: [function(row) for row in row_tools.each(copied(_rows(*one)))] for at, one in here}
+    return {at: without_graphs(rows, {}) for at, rows in made.items()}
 
 
 def _made_together(peers: Exchange, asked: Sequence[tuple[Piece, Cuts]], function: Any) -> tuple[Any, Any]:
