@@ -46,8 +46,8 @@ def read_on_first() -> int:
 class Part:
     """A component whose methods and constructor fail where they are told to."""
 
-    def __init__(self, bad: int | None = None) -> None:
-        if bad == RANK:
+    def __init__(self, bad: Any = ()) -> None:
+        if RANK in bad:
             raise ValueError("nothing is built here")
 
     @remote_function(dispatch="slice_dp", collect="flatten", timeout=PATIENCE)
@@ -82,6 +82,13 @@ class Part:
         if RANK == 2:
             raise KeyboardInterrupt
         return RANK
+
+    @remote_function(timeout=PATIENCE)
+    def from_rank_on(self, rank: int, *, interrupted: bool = False) -> None:
+        if interrupted and rank + 1 == RANK:
+            raise KeyboardInterrupt
+        if rank <= RANK:
+            raise ValueError(f"rank {RANK} fails")
 
     @remote_function(collect="none", timeout=PATIENCE)
     def unreadable(self) -> Any:
@@ -238,21 +245,46 @@ def whole_rows(part: Any) -> Any:
 
 
 def failures(part: Any) -> Any:
-    def interrupted() -> str:
-        try:
-            return words(part.interrupted)
-        except KeyboardInterrupt:
-            return "interrupted"
+    def stopped(row: int) -> int:
+        if row == 5:
+            raise KeyboardInterrupt
+        return row
 
     return {
-        "constructor": words(lambda: Parts(1, device_mesh=FOUR)),
+        "constructor": words(lambda: Parts([1], device_mesh=FOUR)),
         "long": words(part.long),
         "trace": [built(), traced(part.long), traced(lambda: part.one(EIGHT).map(divided))],
-        "interrupted": interrupted(),
+        "interrupted": interrupted(part.interrupted),
+        "interrupted map": interrupted(lambda: part.one(EIGHT).map(stopped)),
+        "several": [
+            notes(lambda: part.from_rank_on(1)),
+            notes(lambda: part.from_rank_on(1, interrupted=True)),
+            notes(lambda: part.from_rank_on(3)),
+            notes(lambda: part.one(EIGHT).map(lambda row: 1 // max(5 - row, 0))),
+            notes(lambda: Parts(range(4), device_mesh=FOUR)),
+        ],
         "unreadable": words(part.unreadable),
         "uncopied": words(lambda: part.one([threading.Lock()] * 2 if RANK == 1 else [1, RANK])),
         "after": part.one(EIGHT).gather(),
     }
+
+
+def interrupted(call: Any) -> str:
+    try:
+        return words(call)
+    except KeyboardInterrupt:
+        return "interrupted"
+
+
+def notes(call: Any) -> Any:
+    """The words of a failure, and those of its notes that are of others."""
+    try:
+        call()
+    except RemoteCallError as error:
+        return str(error), [note for note in getattr(error, "__notes__", ()) if note.startswith("failed as well")]
+    except KeyboardInterrupt:
+        return "interrupted", []
+    return "accepted", []
 
 
 def divided(row: int) -> float:
@@ -268,7 +300,7 @@ def traced(call: Any) -> str:
 
 
 def built() -> str:
-    return traced(lambda: Parts(1, device_mesh=FOUR))
+    return traced(lambda: Parts([1], device_mesh=FOUR))
 
 
 def meshes() -> Any:

@@ -10,7 +10,9 @@ import twinkle
 from tests.remote.launched_apart import Parts
 from tests.torchrun import seen_by_ranks
 from twinkle import DeviceMesh
+from twinkle.errors import RemoteCallError
 from twinkle.remote.agreement import Said, mark_of, ranks_text, words_of
+from twinkle.remote.waiting import raise_told
 
 #: What the ranks say in each case: which of them, and what they do.
 CALLS = {
@@ -129,6 +131,8 @@ def test_constructors_interrupts_and_what_cannot_be_read_are_told(ranks: Any) ->
         assert len(long) < 22_000 or rank == 3
         told = "RemoteCallError: Part.interrupted failed on worker 2 (dp=2; rank 2): KeyboardInterrupt: "
         assert failures["interrupted"] == (f"{told}KeyboardInterrupt()" if rank != 2 else "interrupted")
+        mapped = "RemoteCallError: map failed on rank 2: KeyboardInterrupt: KeyboardInterrupt()"
+        assert failures["interrupted map"] == (mapped if rank != 2 else "interrupted")
         if rank:
             assert f"Part.unreadable: rank {rank} cannot unpickle what rank 0 sent: OSError" in failures["unreadable"]
         assert failures["uncopied"].startswith(
@@ -139,6 +143,34 @@ def test_constructors_interrupts_and_what_cannot_be_read_are_told(ranks: Any) ->
             "TypeError: cannot pickle '_thread.lock' object"
         )
         assert failures["after"] == list(range(8))
+
+
+def test_who_hears_of_one_failure_hears_in_a_note_of_the_others(ranks: Any) -> None:
+    for rank, one in enumerate(ranks):
+        (words, noted), (stopped, stopped_noted), alone, mapped, built = one["failures"]["several"]
+        named = max(rank, 1)
+        assert f"failed on worker {named} (dp={named}; rank {named}): ValueError: rank {named} fails" in words
+        others = [f"worker {other}: ValueError: rank {other} fails" for other in (1, 2, 3) if other != named]
+        assert noted == ["failed as well so far: " + "\n".join(others)]
+        # A rank that was interrupted itself goes on with that.
+        assert stopped == "interrupted" if rank == 2 else f"failed on worker {named} " in stopped
+        assert rank == 2 or "worker 2: KeyboardInterrupt: KeyboardInterrupt()" in stopped_noted[0]
+        assert alone[1] == []
+        named = max(rank, 2)
+        assert f"map failed on rank {named}: ZeroDivisionError" in mapped[0]
+        assert mapped[1] == [
+            f"failed as well so far: rank {5 - named}: ZeroDivisionError: " + mapped[0].partition("Error: ")[2]
+        ]
+        assert built[1][0].count("ValueError: nothing is built here") == 3
+
+
+def test_words_of_others_are_bounded() -> None:
+    told = [(f"failure {rank}", "") for rank in range(12)]
+    with pytest.raises(RemoteCallError, match="failed on worker 0") as raised:
+        raise_told("A.f", told, None, 0, lambda rank: {"worker": rank, "coordinates": None, "rank": rank})
+    (note,) = raised.value.__notes__
+    assert note.startswith("failed as well so far: worker 1: failure 1\nworker 2: failure 2")
+    assert note.endswith("worker 8: failure 8\n... (11)")
 
 
 def test_a_mesh_with_ranks_that_the_job_does_not_have_is_refused_when_a_component_is_made(ranks: Any) -> None:

@@ -14,7 +14,7 @@ from twinkle.remote.graphs import without_graphs
 from twinkle.remote.handle import Piece, Sharded, Store, replaced
 from twinkle.remote.ownership import copied
 from twinkle.remote.session import current_session
-from twinkle.remote.waiting import told_by
+from twinkle.remote.waiting import note_others, told_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -153,20 +153,25 @@ def _made(asked: Sequence[tuple[Piece, Cuts]], function: Any) -> dict[int, list[
 def _made_together(peers: Exchange, asked: Sequence[tuple[Piece, Cuts]], function: Any) -> tuple[Any, Any]:
     """The same, and how long the rows of every rank are; what is raised on one rank is raised on all."""
     made: dict[int, list[Any]] = {}
-    failure = None
+    lengths: dict[int, Any] = {}
+    failure: BaseException | None = None
     try:
         made = _made(asked, function)
-    except Exception as error:
+        lengths = {at: row_tools.lengths(rows) for at, rows in made.items()}
+    except BaseException as error:  # an interrupt as well: the others wait for this rank
         failure = error
-    lengths = {at: row_tools.lengths(rows) for at, rows in made.items()}
     told = peers.gathered((told_by(failure), lengths), "what it made", _rows_text(asked), _key_of_asked(asked))
-    for rank, (said, _) in enumerate(told):
-        if said is not None:
-            words, trace = said
-            refusal = RemoteCallError(f"map failed on rank {rank}: {words}", method="map", rank=rank)
-            if failure is None:
-                refusal.add_note(f"on rank {rank}:\n{trace}")
-            raise refusal from failure
+    if failure is not None and not isinstance(failure, Exception):
+        raise failure
+    failed = {rank: said for rank, (said, _) in enumerate(told) if said is not None}
+    if failed:
+        rank = min(failed) if failure is None else peers.rank
+        words, trace = failed.pop(rank)
+        refusal = RemoteCallError(f"map failed on rank {rank}: {words}", method="map", rank=rank)
+        if failure is None:
+            refusal.add_note(f"on rank {rank}:\n{trace}")
+        note_others(refusal, [f"rank {one}: {text}" for one, (text, _) in failed.items()])
+        raise refusal from failure
     return made, {at: known for _, those in told for at, known in those.items()}
 
 
