@@ -182,12 +182,25 @@ def a_longer_loader(first: Any, second: Any, a: Any, b: Any) -> Any:
 
 
 def several_threads(first: Any, second: Any, a: Any, b: Any) -> Any:
+    return beside(first, a.gather)
+
+
+def several_threads_that_call(first: Any, second: Any, a: Any, b: Any) -> Any:
+    return beside(first, lambda: second.one(EIGHT))
+
+
+def several_threads_that_make(first: Any, second: Any, a: Any, b: Any) -> Any:
+    return beside(first, lambda: Parts(device_mesh=FOUR))
+
+
+def beside(first: Any, call: Any) -> Any:
+    """Makes a call while another thread is in a method."""
     told: list[str] = []
     begun, go = threading.Event(), threading.Event()
     started = threading.Thread(target=lambda: told.append(words(lambda: first.held(begun, go))))
     started.start()
     assert begun.wait(PATIENCE)
-    told.append(words(a.gather))
+    told.append(words(call))
     go.set()
     started.join()
     raise RemoteCallError(" / ".join(sorted(told)))
@@ -207,6 +220,8 @@ CASES = [
     a_loader_that_fails,
     a_longer_loader,
     several_threads,
+    several_threads_that_call,
+    several_threads_that_make,
 ]
 
 

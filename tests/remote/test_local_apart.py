@@ -68,10 +68,19 @@ def test_ranks_at_different_calls_are_told_who_does_what_and_get_no_rows(ranks: 
     assert len({one["apart"][case][0] for one in ranks}) == 1
 
 
-def test_a_second_thread_is_refused_while_one_calls_and_ends_the_exchange(ranks: Any) -> None:
+THREADS = {
+    "several_threads": "reads rows of Part.one (handle 4)",
+    "several_threads_that_call": "calls Part.one (component 1)",
+    "several_threads_that_make": "makes Part",
+}
+
+
+@pytest.mark.parametrize("case", THREADS)
+def test_a_second_thread_is_refused_while_one_calls_and_ends_the_exchange(ranks: Any, case: str) -> None:
     for rank, one in enumerate(ranks):
-        told, after = one["apart"]["several_threads"]
-        assert f"thread MainThread of rank {rank} reads rows of Part.one (handle 4) while another thread is in" in told
+        told, after = one["apart"][case]
+        # Both threads hear of it.
+        assert told.count(f"thread MainThread of rank {rank} {THREADS[case]} while another thread is in") == 2
         assert "one thread of each rank makes all calls" in told
         assert "no longer reach each other: thread MainThread" in after
 

@@ -8,6 +8,7 @@ hands. Inside a method this process is a worker, as on Ray: its own remote metho
 from __future__ import annotations
 
 import pickle
+import threading
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ from twinkle.remote.seeding import Generators
 from twinkle.remote.session import current_session
 from twinkle.remote.signature import method_of
 from twinkle.remote.split import alike, end_to_end, layout_of
+from twinkle.remote.turns import turn
 from twinkle.remote.waiting import Deadline, raise_told, rows_told, told_by
 from twinkle.remote.worker import Reply, Request, run
 from twinkle.runtime import current
@@ -70,10 +72,13 @@ class LocalComponent:
 
     def build(self, make: Callable[[], Any]) -> None:
         """Makes the object where it has a place; under a launcher what is raised on one rank is raised on all."""
-        failure = None
+        failure, name = None, type(self.instance).__qualname__
         try:
             if self.position is not None:
-                with self.inside(), self.generators.building() if self.generators else nullcontext():
+                with (
+                    self.inside(name, f"makes {name}"),
+                    self.generators.building() if self.generators else nullcontext(),
+                ):
                     make()
         except BaseException as error:
             if not self.peers:
@@ -82,7 +87,6 @@ class LocalComponent:
         peers = exchange() if self.peers else None
         if peers is None:
             return
-        name = type(self.instance).__qualname__
         with peers.during(name, None, f"makes {name}"):
             self.number = peers.count
             told = peers.gathered(told_by(failure))
@@ -111,18 +115,24 @@ class LocalComponent:
         return result
 
     @contextmanager
-    def inside(self) -> Iterator[None]:
-        """While a method or the constructor runs, this process is a worker of the component, as it is on Ray."""
-        before = current.mode, current.device_mesh, current.positions, current.positions_mesh
-        current.mode = "worker"
-        if self.position is not None and (self.peers or self.execute == "first"):
-            # Alone, one process stands for all positions of a mesh of any size, and has none of its own.
-            current.device_mesh = current.positions_mesh = self.mesh
-            current.positions = (self.position,)
-        try:
-            yield
-        finally:
-            current.mode, current.device_mesh, current.positions, current.positions_mesh = before
+    def inside(self, name: str, doing: str) -> Iterator[None]:
+        """While a method or the constructor runs, this process is a worker of the component, as it is on Ray.
+
+        Refused while another thread is in a component; `doing` says in words what this one does.
+        """
+        with turn(name, doing):
+            before = current.device_mesh, current.positions, current.positions_mesh
+            mode, thread = current.mode, current.thread
+            current.thread, current.mode = threading.get_ident(), "worker"
+            if self.position is not None and (self.peers or self.execute == "first"):
+                # Alone, one process stands for all positions of a mesh of any size, and has none of its own.
+                current.device_mesh = current.positions_mesh = self.mesh
+                current.positions = (self.position,)
+            try:
+                yield
+            finally:
+                current.device_mesh, current.positions, current.positions_mesh = before
+                current.mode, current.thread = mode, thread
 
 
 class _Call:
@@ -201,8 +211,8 @@ class _Call:
         _, method = method_of(type(self.component.instance), declaration.name)
         args, kwargs = filled(prepared.args, values), filled(prepared.kwargs, values)
         try:
-            generators = self.component.generators
-            with self.component.inside(), generators.drawing() if generators else nullcontext():
+            generators, name = self.component.generators, declaration.name
+            with self.component.inside(name, f"calls {name}"), generators.drawing() if generators else nullcontext():
                 reply = run(self.component.instance, method, declaration, args, kwargs, request)
             known: Known = {}
             return replace(reply, rows=reply.rows and [without_graphs(rows, known) for rows in reply.rows])

@@ -15,6 +15,7 @@ from twinkle.remote.graphs import without_graphs
 from twinkle.remote.handle import Piece, Sharded, Store, replaced
 from twinkle.remote.ownership import copied
 from twinkle.remote.session import current_session
+from twinkle.remote.turns import turn
 from twinkle.remote.waiting import note_others, told_by
 
 if TYPE_CHECKING:
@@ -152,10 +153,10 @@ def _rows(piece: Piece, cuts: Cuts) -> Any:
 def _made(asked: Sequence[tuple[Piece, Cuts]], function: Any, draws: Draws) -> dict[int, list[Any]]:
     """What a function makes of the rows that are here, drawing as it does for each piece."""
     here = [(at, one) for at, one in enumerate(asked) if one[0].store.holders[one[0].shard][0][1] is not None]
-    made = {}
+    made, doing = {}, f"maps rows of {described([piece for piece, _ in asked])}"
     for at, one in here:
         rows = copied(_rows(*one))
-        with draws(at):
+        with turn("map", doing), draws(at):
             made[at] = without_graphs([function(row) for row in row_tools.each(rows)], {})
     return made
 
