@@ -20,6 +20,7 @@ from tests.waiting import PATIENCE
 from twinkle import DeviceMesh, Global, Rows, remote_class, remote_function
 from twinkle.dataloader import DataLoader
 from twinkle.errors import PlanError, RemoteCallError
+from twinkle.plan import Layout
 from twinkle.platform import Platform
 from twinkle.remote import RemoteDataLoader
 
@@ -40,6 +41,13 @@ def read_on_first() -> int:
     if RANK:
         raise OSError("no such class here")
     return 0
+
+
+def split(rows: int, shards: int) -> Any:
+    """One of the layouts is none on rank 2, and of other rows there is another one."""
+    if rows == 8:
+        return 5 if RANK == 2 else Layout.even(rows, shards)
+    return Layout.balanced([1 + RANK // 2 * row for row in range(rows)], shards)
 
 
 @remote_class()
@@ -102,6 +110,10 @@ class Part:
     def gradient(self, rows: Any) -> Any:
         return torch.ones(len(rows), 300, requires_grad=True) * 2
 
+    @remote_function(dispatch="slice_dp", split=split, timeout=PATIENCE)
+    def split_here(self, rows: Any) -> Any:
+        return list(rows)
+
 
 # A type checker does not see what the decorator adds.
 Parts: Any = Part
@@ -141,6 +153,14 @@ def another_row(first: Any, second: Any, a: Any, b: Any) -> Any:
 
 def other_rows_of_an_argument(first: Any, second: Any, a: Any, b: Any) -> Any:
     return first.one(a.select([7, 1, 2, 3] if RANK == 2 else [0, 1, 2, 3]))
+
+
+def another_split(first: Any, second: Any, a: Any, b: Any) -> Any:
+    return first.split_here(Global(list(range(12))))
+
+
+def another_split_of_an_argument(first: Any, second: Any, a: Any, b: Any) -> Any:
+    return first.split_here(a.repeat(2))
 
 
 def a_mapped_one(first: Any, second: Any, a: Any, b: Any) -> Any:
@@ -213,6 +233,8 @@ CASES = [
     another_argument,
     another_row,
     other_rows_of_an_argument,
+    another_split,
+    another_split_of_an_argument,
     a_mapped_one,
     printed_on_one,
     one_call_more,
@@ -254,6 +276,7 @@ def whole_rows(part: Any) -> Any:
         "no rows": words(lambda: part.one([])),
         "locks": words(lambda: part.one(Global([threading.Lock() for _ in rows]))),
         "refused on one": words(lambda: part.one(Global(3 if RANK == 1 else rows))),
+        "split on one": words(lambda: part.split_here(EIGHT)),
         "refused on all": words(lambda: part.one(Global(3))),
         "after": part.one(Global(rows)).gather(),
     }

@@ -46,6 +46,10 @@ CALLS = {
         ("rank 2", "calls Part.one (component 0): hands over as rows a batch of a DataLoader (handle 3)"),
     ],
     "other_rows_of_an_argument": [("all ranks", "say 'calls Part.one (component 0): hands over as rows Part.one")],
+    "another_split": [("all ranks", "say 'calls Part.split_here (component 0): tells its results', but of other rows")],
+    "another_split_of_an_argument": [
+        ("all ranks", "say 'calls Part.split_here (component 0): hands over as rows Part.one (handle")
+    ],
 }
 
 
@@ -121,6 +125,9 @@ def test_a_call_that_one_rank_cannot_make_is_refused_on_all_and_they_go_on(ranks
     for rank, one in enumerate(ranks):
         where = "RemoteCallError: Part.one failed on rank 1: " if rank != 1 else ""
         assert one["rows"]["refused on one"].startswith(f"{where}PlanError: Part.one: rows is a int")
+        where = "RemoteCallError: Part.split_here failed on rank 2: " if rank != 2 else ""
+        told = f"{where}PlanError: Part.split_here: split(8, 4) must return a Layout of 8 rows over 4 shards, not 5"
+        assert one["rows"]["split on one"] == told
         assert one["rows"]["refused on all"].startswith("PlanError: Part.one: rows is a int")
 
 

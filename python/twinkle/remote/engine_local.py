@@ -236,7 +236,13 @@ class _Call:
             sizes = brought.sizes(prepared.cut, inside=self.position is not None)
             if sizes is not None:
                 return self._own_rows(sizes, prepared.cut)
-        return layout_of(self.declaration, prepared.cut[0].rows, self.placement.shards)
+        try:
+            return layout_of(self.declaration, prepared.cut[0].rows, self.placement.shards)
+        except Exception as error:
+            # A split of the user's own may fail here alone.
+            if self.peers is not None:
+                self.peers.refuse(error)
+            raise
 
     def _own_rows(self, sizes: list[int], cut: list[Part]) -> Layout:
         """The layout of rows that every rank brings itself."""
@@ -323,7 +329,7 @@ class _Call:
                 [(pieces, empty) for pieces in outgoing],
                 f"rows of {part.name}",
                 f"hands over as {part.name} {described(handle.pieces)}",
-                (key_of(handle.pieces), handle.layout.id),
+                (key_of(handle.pieces), handle.layout.id, layout.id),
             )
         except UnreadableError as error:
             self._note(error)
@@ -391,7 +397,9 @@ class _Call:
             return [(mine, digest)]
         failure = self.failure
         about = "nothing" if mine is None else f"its result, a {type(mine.rest).__name__}"
-        told = self.peers.gathered((told_by(failure), mine, digest), about, "tells its results")
+        # A split of the user's own may have cut otherwise elsewhere.
+        key = 0 if layout is None else layout.id
+        told = self.peers.gathered((told_by(failure), mine, digest), about, "tells its results", key)
 
         def place(rank: int) -> dict[str, Any]:
             found = _place(self.mesh, rank)
