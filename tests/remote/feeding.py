@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -118,3 +119,30 @@ class Model:
     @remote_function(dispatch="slice_dp", sync=True)
     def graphs(self, rows: Any) -> Any:
         return rows.requires_grad, rows.is_leaf
+
+    @remote_function(dispatch="slice_dp", sync=True)
+    def leaves(self, rows: Any) -> Any:
+        """Of every tensor in the rows, whether it wants a gradient and is a leaf, and its number when all got one."""
+        found = list(tensors_of(rows))
+        with torch.no_grad():
+            for tensor in found:
+                tensor.add_(1)
+        return [(tensor.requires_grad, tensor.is_leaf, tensor.flatten()[0].item()) for tensor in found]
+
+    @remote_function(dispatch="slice_dp", collect="flatten")
+    def made(self, rows: Any) -> Any:
+        return [{"x": torch.ones(2, requires_grad=True) * row} for row in rows]
+
+
+def tensors_of(value: Any) -> Iterator[Any]:
+    """The tensors in some rows, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (dict, list, tuple)):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from tensors_of(one)
+
+
+def graded(*numbers: float) -> list[Any]:
+    """Tensors with a graph, of these numbers."""
+    return [torch.full((2,), float(number), requires_grad=True) * 1.0 for number in numbers]

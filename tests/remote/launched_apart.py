@@ -20,6 +20,7 @@ from tests.waiting import PATIENCE
 from twinkle import DeviceMesh, Global, Rows, remote_class, remote_function
 from twinkle.dataloader import DataLoader
 from twinkle.errors import PlanError, RemoteCallError
+from twinkle.plan import Layout
 from twinkle.platform import Platform
 from twinkle.remote import RemoteDataLoader
 
@@ -42,12 +43,19 @@ def read_on_first() -> int:
     return 0
 
 
+def split(rows: int, shards: int) -> Any:
+    """One of the layouts is none on rank 2, and of other rows there is another one."""
+    if rows == 8:
+        return 5 if RANK == 2 else Layout.even(rows, shards)
+    return Layout.balanced([1 + RANK // 2 * row for row in range(rows)], shards)
+
+
 @remote_class()
 class Part:
     """A component whose methods and constructor fail where they are told to."""
 
-    def __init__(self, bad: int | None = None) -> None:
-        if bad == RANK:
+    def __init__(self, bad: Any = ()) -> None:
+        if RANK in bad:
             raise ValueError("nothing is built here")
 
     @remote_function(dispatch="slice_dp", collect="flatten", timeout=PATIENCE)
@@ -83,6 +91,13 @@ class Part:
             raise KeyboardInterrupt
         return RANK
 
+    @remote_function(timeout=PATIENCE)
+    def from_rank_on(self, rank: int, *, interrupted: bool = False) -> None:
+        if interrupted and rank + 1 == RANK:
+            raise KeyboardInterrupt
+        if rank <= RANK:
+            raise ValueError(f"rank {RANK} fails")
+
     @remote_function(collect="none", timeout=PATIENCE)
     def unreadable(self) -> Any:
         return Unreadable()
@@ -94,6 +109,10 @@ class Part:
     @remote_function(dispatch="slice_dp", collect="flatten", timeout=PATIENCE)
     def gradient(self, rows: Any) -> Any:
         return torch.ones(len(rows), 300, requires_grad=True) * 2
+
+    @remote_function(dispatch="slice_dp", split=split, timeout=PATIENCE)
+    def split_here(self, rows: Any) -> Any:
+        return list(rows)
 
 
 # A type checker does not see what the decorator adds.
@@ -136,6 +155,14 @@ def other_rows_of_an_argument(first: Any, second: Any, a: Any, b: Any) -> Any:
     return first.one(a.select([7, 1, 2, 3] if RANK == 2 else [0, 1, 2, 3]))
 
 
+def another_split(first: Any, second: Any, a: Any, b: Any) -> Any:
+    return first.split_here(Global(list(range(12))))
+
+
+def another_split_of_an_argument(first: Any, second: Any, a: Any, b: Any) -> Any:
+    return first.split_here(a.repeat(2))
+
+
 def a_mapped_one(first: Any, second: Any, a: Any, b: Any) -> Any:
     same, negated = a.map(abs), a.map(lambda row: -row)
     return (negated if RANK == 2 else same).gather()
@@ -175,12 +202,25 @@ def a_longer_loader(first: Any, second: Any, a: Any, b: Any) -> Any:
 
 
 def several_threads(first: Any, second: Any, a: Any, b: Any) -> Any:
+    return beside(first, a.gather)
+
+
+def several_threads_that_call(first: Any, second: Any, a: Any, b: Any) -> Any:
+    return beside(first, lambda: second.one(EIGHT))
+
+
+def several_threads_that_make(first: Any, second: Any, a: Any, b: Any) -> Any:
+    return beside(first, lambda: Parts(device_mesh=FOUR))
+
+
+def beside(first: Any, call: Any) -> Any:
+    """Makes a call while another thread is in a method."""
     told: list[str] = []
     begun, go = threading.Event(), threading.Event()
     started = threading.Thread(target=lambda: told.append(words(lambda: first.held(begun, go))))
     started.start()
     assert begun.wait(PATIENCE)
-    told.append(words(a.gather))
+    told.append(words(call))
     go.set()
     started.join()
     raise RemoteCallError(" / ".join(sorted(told)))
@@ -193,6 +233,8 @@ CASES = [
     another_argument,
     another_row,
     other_rows_of_an_argument,
+    another_split,
+    another_split_of_an_argument,
     a_mapped_one,
     printed_on_one,
     one_call_more,
@@ -200,6 +242,8 @@ CASES = [
     a_loader_that_fails,
     a_longer_loader,
     several_threads,
+    several_threads_that_call,
+    several_threads_that_make,
 ]
 
 
@@ -232,26 +276,53 @@ def whole_rows(part: Any) -> Any:
         "no rows": words(lambda: part.one([])),
         "locks": words(lambda: part.one(Global([threading.Lock() for _ in rows]))),
         "refused on one": words(lambda: part.one(Global(3 if RANK == 1 else rows))),
+        "split on one": words(lambda: part.split_here(EIGHT)),
         "refused on all": words(lambda: part.one(Global(3))),
         "after": part.one(Global(rows)).gather(),
     }
 
 
 def failures(part: Any) -> Any:
-    def interrupted() -> str:
-        try:
-            return words(part.interrupted)
-        except KeyboardInterrupt:
-            return "interrupted"
+    def stopped(row: int) -> int:
+        if row == 5:
+            raise KeyboardInterrupt
+        return row
 
     return {
-        "constructor": words(lambda: Parts(1, device_mesh=FOUR)),
+        "constructor": words(lambda: Parts([1], device_mesh=FOUR)),
         "long": words(part.long),
         "trace": [built(), traced(part.long), traced(lambda: part.one(EIGHT).map(divided))],
-        "interrupted": interrupted(),
+        "interrupted": interrupted(part.interrupted),
+        "interrupted map": interrupted(lambda: part.one(EIGHT).map(stopped)),
+        "several": [
+            notes(lambda: part.from_rank_on(1)),
+            notes(lambda: part.from_rank_on(1, interrupted=True)),
+            notes(lambda: part.from_rank_on(3)),
+            notes(lambda: part.one(EIGHT).map(lambda row: 1 // max(5 - row, 0))),
+            notes(lambda: Parts(range(4), device_mesh=FOUR)),
+        ],
         "unreadable": words(part.unreadable),
+        "uncopied": words(lambda: part.one([threading.Lock()] * 2 if RANK == 1 else [1, RANK])),
         "after": part.one(EIGHT).gather(),
     }
+
+
+def interrupted(call: Any) -> str:
+    try:
+        return words(call)
+    except KeyboardInterrupt:
+        return "interrupted"
+
+
+def notes(call: Any) -> Any:
+    """The words of a failure, and those of its notes that are of others."""
+    try:
+        call()
+    except RemoteCallError as error:
+        return str(error), [note for note in getattr(error, "__notes__", ()) if note.startswith("failed as well")]
+    except KeyboardInterrupt:
+        return "interrupted", []
+    return "accepted", []
 
 
 def divided(row: int) -> float:
@@ -267,7 +338,7 @@ def traced(call: Any) -> str:
 
 
 def built() -> str:
-    return traced(lambda: Parts(1, device_mesh=FOUR))
+    return traced(lambda: Parts([1], device_mesh=FOUR))
 
 
 def meshes() -> Any:

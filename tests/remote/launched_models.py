@@ -62,6 +62,23 @@ def arrays(two: Any, last: Any) -> Any:
     )
 
 
+def graphs(two: Any, last: Any) -> Any:
+    """Rows that a rank has itself, of which every rank has two."""
+    a, b = feeding.graded(1, 2)
+    made = last.made(Global([3, 4]))
+    mine = made.local
+    return (
+        two.leaves(feeding.graded(Platform.get_rank(), 7)),
+        two.leaves(Global(feeding.graded(1, 2, 3, 4))),
+        two.leaves([{"x": [a], "y": (b, "text")}, {"x": [b + Platform.get_rank()]}]),
+        two.leaves(two.made(Global([1, 2])).zip(feeding.graded(5, 6))),
+        two.leaves({"input_ids": a + Platform.get_rank()}),
+        [[tensor.requires_grad, tensor.is_leaf] for tensor in feeding.tensors_of(mine or [])],
+        [tensor.is_leaf for tensor in feeding.tensors_of(made.map(lambda row: row["x"] * 2).local or [])],
+        a.requires_grad and not a.is_leaf,
+    )
+
+
 def results(two: Any, _: Any) -> Any:
     return (
         two.first_shard_s(Global([{"a": 1}, None])),
@@ -76,7 +93,7 @@ def main() -> None:
     twinkle.initialize("local")
     two = Model(device_mesh=DeviceMesh.from_sizes(dp_size=2))
     last = Model(device_mesh=DeviceMesh(np.array([1]), ("dp",)))
-    seen = {job.__name__: job(two, last) for job in (singles, widths, arrays, results)}
+    seen = {job.__name__: job(two, last) for job in (singles, widths, arrays, graphs, results)}
     twinkle.shutdown()
     (out / f"{Platform.get_rank()}.json").write_text(json.dumps(seen), encoding="utf-8")
 

@@ -13,11 +13,13 @@ import torch
 
 import twinkle
 from tests.remote import feeding
+from tests.remote.feeding import graded, tensors_of
 from tests.remote.inline import component, inline_ray
 from twinkle import DeviceMesh, Same
 from twinkle.errors import PlanError
 from twinkle.plan import Layout
 from twinkle.remote import rows as row_tools
+from twinkle.remote.graphs import Known, without_graphs
 
 # A type checker does not see what the decorator adds.
 Model: Any = feeding.Model
@@ -171,6 +173,56 @@ def test_tensors_of_this_process_arrive_without_a_graph(alone: Any) -> None:
     given = torch.ones(4, 2, requires_grad=True) * 2
     assert alone.graphs(given) == alone.graphs(given.detach().requires_grad_()) == [(True, True)]
     assert alone.pulled(given).is_leaf
+
+
+def check_leaves(model: Any, shared: float) -> None:
+    """Rows of tensors with a graph come as leaves, and what comes twice is two rows."""
+    a, b = graded(1, 2)
+    assert model.leaves([a, b]) == [[(True, True, 2), (True, True, 3)]]
+    assert [found[:2] for (row,) in [model.leaves([{"x": a, "y": [b]}])] for found in row] == [(True, True)] * 2
+    a, b = graded(1, 2)
+    assert model.leaves([a, a]) == [[(True, True, 2)] * 2]
+    row = {"x": b}
+    assert model.leaves([row, row]) == [[(True, True, 3)] * 2]
+    assert model.leaves(model.made([3, 4])) == [[(True, True, 4), (True, True, 5)]]
+    assert not a.is_leaf
+    assert a[0].item() == shared
+
+
+def test_tensors_in_rows_arrive_without_a_graph_on_ray_and_alone(two: Any) -> None:
+    check_leaves(component(Model, DeviceMesh.from_sizes(dp_size=1)), 1)
+    twinkle.shutdown()
+    twinkle.initialize("local")
+    try:
+        # Here they are the caller's as well.
+        check_leaves(Model(), 2)
+        made = Model().made([3, 4])
+        for rows in (made.local, made.gather(), made.map(lambda row: row["x"] * 2).local):
+            assert all(tensor.is_leaf and tensor.requires_grad for tensor in tensors_of(rows))
+    finally:
+        twinkle.shutdown()
+
+
+def test_rows_without_graphs_are_the_objects_that_they_were() -> None:
+    (graph,) = graded(1)
+    kept, cut = {"x": torch.ones(2, requires_grad=True)}, {"x": graph, "y": [1, 2]}
+    known: Known = {}
+    rows = [kept, cut, cut, (graph, 1)]
+    found = without_graphs(rows, known)
+    assert found is not rows
+    assert found[0] is kept
+    assert found[1] is found[2] is not cut
+    assert found[1]["x"] is found[3][0] is without_graphs({"z": graph}, known)["z"]
+    assert found[1]["y"] is cut["y"]
+    assert found[1]["x"].data_ptr() == graph.data_ptr()
+    assert without_graphs([kept], {})[0] is kept
+    assert without_graphs(graph, {}).is_leaf
+    around: dict[str, Any] = {"x": graph}
+    around["self"] = around
+    (whole,) = without_graphs([around], {})
+    assert whole["self"] is whole
+    assert whole["x"].is_leaf
+    assert not graph.is_leaf
 
 
 def test_a_leaf_of_another_tensor_is_not_copied(alone: Any) -> None:

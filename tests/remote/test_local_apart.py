@@ -10,7 +10,9 @@ import twinkle
 from tests.remote.launched_apart import Parts
 from tests.torchrun import seen_by_ranks
 from twinkle import DeviceMesh
+from twinkle.errors import RemoteCallError
 from twinkle.remote.agreement import Said, mark_of, ranks_text, words_of
+from twinkle.remote.waiting import raise_told
 
 #: What the ranks say in each case: which of them, and what they do.
 CALLS = {
@@ -44,6 +46,10 @@ CALLS = {
         ("rank 2", "calls Part.one (component 0): hands over as rows a batch of a DataLoader (handle 3)"),
     ],
     "other_rows_of_an_argument": [("all ranks", "say 'calls Part.one (component 0): hands over as rows Part.one")],
+    "another_split": [("all ranks", "say 'calls Part.split_here (component 0): tells its results', but of other rows")],
+    "another_split_of_an_argument": [
+        ("all ranks", "say 'calls Part.split_here (component 0): hands over as rows Part.one (handle")
+    ],
 }
 
 
@@ -66,10 +72,19 @@ def test_ranks_at_different_calls_are_told_who_does_what_and_get_no_rows(ranks: 
     assert len({one["apart"][case][0] for one in ranks}) == 1
 
 
-def test_a_second_thread_is_refused_while_one_calls_and_ends_the_exchange(ranks: Any) -> None:
+THREADS = {
+    "several_threads": "reads rows of Part.one (handle 4)",
+    "several_threads_that_call": "calls Part.one (component 1)",
+    "several_threads_that_make": "makes Part",
+}
+
+
+@pytest.mark.parametrize("case", THREADS)
+def test_a_second_thread_is_refused_while_one_calls_and_ends_the_exchange(ranks: Any, case: str) -> None:
     for rank, one in enumerate(ranks):
-        told, after = one["apart"]["several_threads"]
-        assert f"thread MainThread of rank {rank} reads rows of Part.one (handle 4) while another thread is in" in told
+        told, after = one["apart"][case]
+        # Both threads hear of it.
+        assert told.count(f"thread MainThread of rank {rank} {THREADS[case]} while another thread is in") == 2
         assert "one thread of each rank makes all calls" in told
         assert "no longer reach each other: thread MainThread" in after
 
@@ -110,6 +125,9 @@ def test_a_call_that_one_rank_cannot_make_is_refused_on_all_and_they_go_on(ranks
     for rank, one in enumerate(ranks):
         where = "RemoteCallError: Part.one failed on rank 1: " if rank != 1 else ""
         assert one["rows"]["refused on one"].startswith(f"{where}PlanError: Part.one: rows is a int")
+        where = "RemoteCallError: Part.split_here failed on rank 2: " if rank != 2 else ""
+        told = f"{where}PlanError: Part.split_here: split(8, 4) must return a Layout of 8 rows over 4 shards, not 5"
+        assert one["rows"]["split on one"] == told
         assert one["rows"]["refused on all"].startswith("PlanError: Part.one: rows is a int")
 
 
@@ -129,9 +147,46 @@ def test_constructors_interrupts_and_what_cannot_be_read_are_told(ranks: Any) ->
         assert len(long) < 22_000 or rank == 3
         told = "RemoteCallError: Part.interrupted failed on worker 2 (dp=2; rank 2): KeyboardInterrupt: "
         assert failures["interrupted"] == (f"{told}KeyboardInterrupt()" if rank != 2 else "interrupted")
+        mapped = "RemoteCallError: map failed on rank 2: KeyboardInterrupt: KeyboardInterrupt()"
+        assert failures["interrupted map"] == (mapped if rank != 2 else "interrupted")
         if rank:
             assert f"Part.unreadable: rank {rank} cannot unpickle what rank 0 sent: OSError" in failures["unreadable"]
+        assert failures["uncopied"].startswith(
+            "RemoteCallError: Part.one failed on worker 1 (dp=1; rank 1; rows 2 to 3)"
+        )
+        assert failures["uncopied"].endswith(
+            "PlanError: a lock that is handed on, or is given twice, cannot be copied: "
+            "TypeError: cannot pickle '_thread.lock' object"
+        )
         assert failures["after"] == list(range(8))
+
+
+def test_who_hears_of_one_failure_hears_in_a_note_of_the_others(ranks: Any) -> None:
+    for rank, one in enumerate(ranks):
+        (words, noted), (stopped, stopped_noted), alone, mapped, built = one["failures"]["several"]
+        named = max(rank, 1)
+        assert f"failed on worker {named} (dp={named}; rank {named}): ValueError: rank {named} fails" in words
+        others = [f"worker {other}: ValueError: rank {other} fails" for other in (1, 2, 3) if other != named]
+        assert noted == ["failed as well so far: " + "\n".join(others)]
+        # A rank that was interrupted itself goes on with that.
+        assert stopped == "interrupted" if rank == 2 else f"failed on worker {named} " in stopped
+        assert rank == 2 or "worker 2: KeyboardInterrupt: KeyboardInterrupt()" in stopped_noted[0]
+        assert alone[1] == []
+        named = max(rank, 2)
+        assert f"map failed on rank {named}: ZeroDivisionError" in mapped[0]
+        assert mapped[1] == [
+            f"failed as well so far: rank {5 - named}: ZeroDivisionError: " + mapped[0].partition("Error: ")[2]
+        ]
+        assert built[1][0].count("ValueError: nothing is built here") == 3
+
+
+def test_words_of_others_are_bounded() -> None:
+    told = [(f"failure {rank}", "") for rank in range(12)]
+    with pytest.raises(RemoteCallError, match="failed on worker 0") as raised:
+        raise_told("A.f", told, None, 0, lambda rank: {"worker": rank, "coordinates": None, "rank": rank})
+    (note,) = raised.value.__notes__
+    assert note.startswith("failed as well so far: worker 1: failure 1\nworker 2: failure 2")
+    assert note.endswith("worker 8: failure 8\n... (11)")
 
 
 def test_a_mesh_with_ranks_that_the_job_does_not_have_is_refused_when_a_component_is_made(ranks: Any) -> None:

@@ -56,6 +56,25 @@ def test_masks_stay_and_graphs_do_not(ranks: Any) -> None:
         assert graphs == [[[True, True]] * 2] * 2 + [[[True, True]]] * 2
 
 
+def leaves(*numbers: float) -> list[Any]:
+    """What is said of tensors of these numbers that came as leaves."""
+    return [[True, True, number + 1] for number in numbers]
+
+
+def test_rows_of_a_rank_itself_come_without_a_graph_in_whatever_depth(ranks: Any) -> None:
+    for rank, one in enumerate(ranks):
+        plain, cut, nested, zipped, single, local, mapped, own = one["graphs"]
+        assert plain == [leaves(0, 7), leaves(1, 7)]
+        assert cut == [leaves(1, 2), leaves(3, 4)]
+        assert nested == [leaves(1, 2, 2), leaves(1, 2, 3)]
+        assert zipped == [leaves(1, 5), leaves(2, 6)]
+        assert single == [leaves(2), leaves(3)]
+        assert local == ([] if rank == 0 else [[True, True]] * 2)
+        assert mapped == ([] if rank == 0 else [True] * 2)
+        # The caller's own keep theirs.
+        assert own
+
+
 def test_results_are_looked_at_as_on_ray(ranks: Any) -> None:
     for rank in ranks:
         first, folded, lacking, types = rank["results"]

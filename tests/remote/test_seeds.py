@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import twinkle
-from tests.remote.rolls import Rolling, draw, seen
+from tests.remote.rolls import Rolling, draw, mapped, seen
 from tests.torchrun import seen_by_ranks
 from twinkle import DeviceGroup, DeviceMesh
 from twinkle.errors import RemoteCallError
@@ -60,13 +60,81 @@ def test_on_ray_data_ranks_draw_apart_replicas_alike_and_a_further_component_rep
     assert seen(TWO, REPLICAS) == told
 
 
-def test_under_a_launcher_it_is_the_same_and_the_scripts_of_all_ranks_draw_on_alike(tmp_path: Path) -> None:
-    ranks = seen_by_ranks(2, "tests.remote.rolls", tmp_path)
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of two ranks drew."""
+    return seen_by_ranks(2, "tests.remote.rolls", tmp_path_factory.mktemp("seen"))
+
+
+def test_under_a_launcher_it_is_the_same_and_the_scripts_of_all_ranks_draw_on_alike(ranks: Any) -> None:
     assert ranks[0] == ranks[1]
     check(ranks[0], 2)
     before, after = ranks[0]["script"]
     assert before != after
     assert not set(after) & {number for rows in ranks[0]["rolls"] for row in rows for number in row}
+
+
+def check_maps(numbers: Any) -> None:
+    """Nothing that a map draws comes again, in any generator."""
+    drawn = [tuple(row) for rows in numbers for row in rows]
+    assert len(drawn) == 12
+    assert all(len(set(generator)) == len(drawn) for generator in zip(*drawn, strict=True))
+
+
+def test_under_a_launcher_maps_draw_for_replicas_alike_and_leave_the_scripts_alike(ranks: Any) -> None:
+    assert ranks[0]["maps"] == ranks[1]["maps"]
+    seeded, five, again, six = ranks[0]["maps"]
+    for told in (seeded, five, six):
+        check_maps(told["numbers"])
+        numbers = [json.dumps(row) for rows in told["replicas"] for row in rows]
+        assert len(set(numbers)) == 4
+        assert told["script"] not in [row for rows in told["numbers"] for row in rows]
+    # Without a seed of the job the script's says what is drawn, with the number of the map; its own go on alike.
+    assert five["script"] == again["script"] != six["script"]
+    assert five["numbers"] != again["numbers"]
+
+
+def test_alone_maps_draw_apart_from_the_script_and_from_each_other(begun: Any) -> None:
+    begun("local")
+    alone = [draw() for _ in range(3)]
+    begun("local")
+    mine = [draw()]
+    told = mapped(Rolling())
+    mine.append(draw())
+    check_maps(told)
+    begun("local")
+    # The number of the components before it, and of their calls, is nothing to a map.
+    Rolling().roll([0])
+    assert mapped(Rolling()) == told
+    begun("local")
+    Rolling().kept([0]).map(abs)
+    assert mapped(Rolling())[0] == told[1]
+    assert [*mine, alone[2]] == alone
+
+
+def test_alone_without_a_seed_or_after_the_job_a_map_draws_as_the_script_does(begun: Any) -> None:
+    begun("local", seed=None)
+    handle = Rolling().kept([0, 0])
+    for _ in range(2):
+        random.seed(3)
+        expected = [random.random(), random.random(), random.random()]
+        random.seed(3)
+        assert [*handle.map(lambda _: random.random()).gather(), random.random()] == expected
+        twinkle.shutdown()
+
+
+def test_a_function_that_fails_in_a_map_leaves_the_script_s_generators(begun: Any) -> None:
+    begun("local")
+    alone = draw()
+    begun("local")
+
+    def fails(row: int) -> None:
+        draw()
+        raise ValueError(row)
+
+    with pytest.raises(ValueError, match="0"):
+        Rolling().kept([0]).map(fails)
+    assert draw() == alone
 
 
 def test_alone_a_component_draws_apart_from_the_script_which_goes_on_as_if_nobody_else_drew(begun: Any) -> None:
@@ -102,8 +170,6 @@ def test_without_a_seed_or_a_job_nothing_is_seeded(begun: Any, mode: str) -> Non
     again = Rolling(**(TWO if mode == "ray" else {})).weights()
     assert weights != again
     twinkle.shutdown()
-    import random
-
     random.seed(3)
     expected = random.random()
     random.seed(3)

@@ -282,7 +282,8 @@ class DataLoader:
     def _batches(self, run: RowRun | StreamRun, deliveries: Iterator[Delivery]) -> Generator[Any]:
         arrivals = self._arrivals(run, deliveries)
         del deliveries
-        if current.mode == "local":
+        # A thread that a method has begun gets plain batches, as the method does.
+        if current.mode == "local" and current.thread is None:
             from twinkle.remote.batches import Handles, failures_noted
 
             handed = Handles(self)

@@ -8,6 +8,7 @@ hands. Inside a method this process is a worker, as on Ray: its own remote metho
 from __future__ import annotations
 
 import pickle
+import threading
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from twinkle.remote.arguments import Part, Prepared, dispatched, filled, prepare
 from twinkle.remote.brought import Brought, inner_part, is_own
 from twinkle.remote.counting import traffic
 from twinkle.remote.exchange import Exchange, UnreadableError, exchange
+from twinkle.remote.graphs import Known, without_graphs
 from twinkle.remote.handle import Sharded, Store
 from twinkle.remote.handover import hand_over
 from twinkle.remote.keeping import Keeper, check_ranks, described, key_of
@@ -30,6 +32,7 @@ from twinkle.remote.seeding import Generators
 from twinkle.remote.session import current_session
 from twinkle.remote.signature import method_of
 from twinkle.remote.split import alike, end_to_end, layout_of
+from twinkle.remote.turns import turn
 from twinkle.remote.waiting import Deadline, raise_told, rows_told, told_by
 from twinkle.remote.worker import Reply, Request, run
 from twinkle.runtime import current
@@ -69,10 +72,13 @@ class LocalComponent:
 
     def build(self, make: Callable[[], Any]) -> None:
         """Makes the object where it has a place; under a launcher what is raised on one rank is raised on all."""
-        failure = None
+        failure, name = None, type(self.instance).__qualname__
         try:
             if self.position is not None:
-                with self.inside(), self.generators.building() if self.generators else nullcontext():
+                with (
+                    self.inside(name, f"makes {name}"),
+                    self.generators.building() if self.generators else nullcontext(),
+                ):
                     make()
         except BaseException as error:
             if not self.peers:
@@ -81,7 +87,6 @@ class LocalComponent:
         peers = exchange() if self.peers else None
         if peers is None:
             return
-        name = type(self.instance).__qualname__
         with peers.during(name, None, f"makes {name}"):
             self.number = peers.count
             told = peers.gathered(told_by(failure))
@@ -110,18 +115,24 @@ class LocalComponent:
         return result
 
     @contextmanager
-    def inside(self) -> Iterator[None]:
-        """While a method or the constructor runs, this process is a worker of the component, as it is on Ray."""
-        before = current.mode, current.device_mesh, current.positions, current.positions_mesh
-        current.mode = "worker"
-        if self.position is not None and (self.peers or self.execute == "first"):
-            # Alone, one process stands for all positions of a mesh of any size, and has none of its own.
-            current.device_mesh = current.positions_mesh = self.mesh
-            current.positions = (self.position,)
-        try:
-            yield
-        finally:
-            current.mode, current.device_mesh, current.positions, current.positions_mesh = before
+    def inside(self, name: str, doing: str) -> Iterator[None]:
+        """While a method or the constructor runs, this process is a worker of the component, as it is on Ray.
+
+        Refused while another thread is in a component; `doing` says in words what this one does.
+        """
+        with turn(name, doing):
+            before = current.device_mesh, current.positions, current.positions_mesh
+            mode, thread = current.mode, current.thread
+            current.thread, current.mode = threading.get_ident(), "worker"
+            if self.position is not None and (self.peers or self.execute == "first"):
+                # Alone, one process stands for all positions of a mesh of any size, and has none of its own.
+                current.device_mesh = current.positions_mesh = self.mesh
+                current.positions = (self.position,)
+            try:
+                yield
+            finally:
+                current.device_mesh, current.positions, current.positions_mesh = before
+                current.mode, current.thread = mode, thread
 
 
 class _Call:
@@ -140,6 +151,7 @@ class _Call:
         self.position = self.mesh.position_of(component.rank)
         self.shard = None if self.position is None else self.shard_of[self.position]
         self.delivery = Delivery(declaration)
+        self._known: Known = {}
         #: What went wrong on this rank while the others went on, who hear of it with the results.
         self.failure: BaseException | None = None
 
@@ -199,9 +211,11 @@ class _Call:
         _, method = method_of(type(self.component.instance), declaration.name)
         args, kwargs = filled(prepared.args, values), filled(prepared.kwargs, values)
         try:
-            generators = self.component.generators
-            with self.component.inside(), generators.drawing() if generators else nullcontext():
-                return run(self.component.instance, method, declaration, args, kwargs, request)
+            generators, name = self.component.generators, declaration.name
+            with self.component.inside(name, f"calls {name}"), generators.drawing() if generators else nullcontext():
+                reply = run(self.component.instance, method, declaration, args, kwargs, request)
+            known: Known = {}
+            return replace(reply, rows=reply.rows and [without_graphs(rows, known) for rows in reply.rows])
         except BaseException as error:  # an interrupt as well: the others wait for this rank
             self._note(error)
             return None
@@ -222,7 +236,13 @@ class _Call:
             sizes = brought.sizes(prepared.cut, inside=self.position is not None)
             if sizes is not None:
                 return self._own_rows(sizes, prepared.cut)
-        return layout_of(self.declaration, prepared.cut[0].rows, self.placement.shards)
+        try:
+            return layout_of(self.declaration, prepared.cut[0].rows, self.placement.shards)
+        except Exception as error:
+            # A split of the user's own may fail here alone.
+            if self.peers is not None:
+                self.peers.refuse(error)
+            raise
 
     def _own_rows(self, sizes: list[int], cut: list[Part]) -> Layout:
         """The layout of rows that every rank brings itself."""
@@ -242,8 +262,8 @@ class _Call:
     def _value(self, part: Part, layout: Layout | None) -> Any:
         if part.kind == "zip":
             inner = [self._value(inner_part(part, value), layout) for value in part.value.parts]
-            # Ranks outside the mesh took part in the hand-over, and have nothing.
-            if layout is not None and self.shard is None:
+            # Ranks outside the mesh, and those where it has failed, took part in the hand-over and have nothing.
+            if self.failure or (layout is not None and self.shard is None):
                 return None
             return list(zip(*map(row_tools.each, inner), strict=True))
         if part.kind == "handle":
@@ -252,10 +272,10 @@ class _Call:
         if layout is None or self.shard is None:
             return part.value
         if self.peers is not None and not part.everybody:
-            return self.delivery.rows(part.value, part.name)
+            return self._given(lambda: part.value, part.name)
         if part.kind == "single":
             sizes, real = layout.sizes[self.shard], int(layout.real_sizes[self.shard])
-            return self.delivery.rows(part.value if sizes else [], part.name, real)
+            return self._given(lambda: part.value if sizes else [], part.name, real)
         if self.peers is None and not isinstance(part.value, (list, tuple)) and layout.real_sizes[0] == layout.sizes[0]:
             # Alone, the caller's array is the method's as well.
             return row_tools.leaf(layout.take(part.value, 0))
@@ -264,7 +284,15 @@ class _Call:
     def _cut(self, name: str, rows: Any, layout: Layout) -> Any:
         """This rank's rows out of all."""
         shard = self.shard or 0
-        return self.delivery.rows(layout.take(rows, shard), name, int(layout.real_sizes[shard]))
+        return self._given(lambda: layout.take(rows, shard), name, int(layout.real_sizes[shard]))
+
+    def _given(self, take: Callable[[], Any], name: str, real: int | None = None) -> Any:
+        """Rows that are taken of what this process has, as the method is given them."""
+        try:
+            return self.delivery.rows(without_graphs(take(), self._known), name, real)
+        except Exception as error:  # as what a user's rows raise when they are copied; the others go on to the results
+            self._note(error)
+            return None
 
     def _handed(self, part: Part, layout: Layout | None) -> Any:
         """This rank's rows of a handle."""
@@ -301,7 +329,7 @@ class _Call:
                 [(pieces, empty) for pieces in outgoing],
                 f"rows of {part.name}",
                 f"hands over as {part.name} {described(handle.pieces)}",
-                (key_of(handle.pieces), handle.layout.id),
+                (key_of(handle.pieces), handle.layout.id, layout.id),
             )
         except UnreadableError as error:
             self._note(error)
@@ -369,7 +397,9 @@ class _Call:
             return [(mine, digest)]
         failure = self.failure
         about = "nothing" if mine is None else f"its result, a {type(mine.rest).__name__}"
-        told = self.peers.gathered((told_by(failure), mine, digest), about, "tells its results")
+        # A split of the user's own may have cut otherwise elsewhere.
+        key = 0 if layout is None else layout.id
+        told = self.peers.gathered((told_by(failure), mine, digest), about, "tells its results", key)
 
         def place(rank: int) -> dict[str, Any]:
             found = _place(self.mesh, rank)

@@ -9,18 +9,25 @@ from twinkle.errors import PlacementError, RemoteCallError
 from twinkle.platform import Platform
 from twinkle.remote import rows as row_tools
 from twinkle.remote.agreement import ranks_text
+from twinkle.remote.drawing import draws_of_map
 from twinkle.remote.exchange import Exchange, exchange
+from twinkle.remote.graphs import without_graphs
 from twinkle.remote.handle import Piece, Sharded, Store, replaced
 from twinkle.remote.ownership import copied
 from twinkle.remote.session import current_session
-from twinkle.remote.waiting import told_by
+from twinkle.remote.turns import turn
+from twinkle.remote.waiting import note_others, told_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from twinkle.mesh import DeviceMesh
     from twinkle.plan import Layout, Placement
     from twinkle.remote.handover import Cuts
+
+    #: What a function draws from while it makes one piece.
+    Draws = Callable[[int], AbstractContextManager[None]]
 
 __all__ = ["Keeper", "check_ranks", "described", "key_of", "local_handle", "local_keeper"]
 
@@ -76,12 +83,13 @@ class Keeper:
     def mapped(asked: Sequence[tuple[Piece, Cuts]], function: Any, timeout: float | None = None) -> list[Piece]:
         """Applies a function to those of these rows that this rank has; under a launcher every rank calls it alike."""
         peers, pieces = _peers_of(asked), [piece for piece, _ in asked]
+        draws = draws_of_map(launched=peers is not None)
         if peers is None:
-            made = _made(asked, function)
+            made = _made(asked, function, draws)
             known = {at: row_tools.lengths(rows) for at, rows in made.items()}
         else:
             with peers.during("map", timeout, f"maps rows of {described(pieces)}"):
-                made, known = _made_together(peers, asked, function)
+                made, known = _made_together(peers, asked, function, draws)
         holders = [((None, [made[at]] if at in made else None),) for at in range(len(asked))]
         found = replaced(pieces, holders, [known.get(at) for at in range(len(asked))])
         if peers is None:
@@ -142,29 +150,41 @@ def _rows(piece: Piece, cuts: Cuts) -> Any:
     return row_tools.take(piece.store.holders[piece.shard][0][1][piece.leaf], cuts)
 
 
-def _made(asked: Sequence[tuple[Piece, Cuts]], function: Any) -> dict[int, list[Any]]:
-    """What a function makes of the rows that are here."""
+def _made(asked: Sequence[tuple[Piece, Cuts]], function: Any, draws: Draws) -> dict[int, list[Any]]:
+    """What a function makes of the rows that are here, drawing as it does for each piece."""
     here = [(at, one) for at, one in enumerate(asked) if one[0].store.holders[one[0].shard][0][1] is not None]
-    return {at: [function(row) for row in row_tools.each(copied(_rows(*one)))] for at, one in here}
+    made, doing = {}, f"maps rows of {described([piece for piece, _ in asked])}"
+    for at, one in here:
+        rows = copied(_rows(*one))
+        with turn("map", doing), draws(at):
+            made[at] = without_graphs([function(row) for row in row_tools.each(rows)], {})
+    return made
 
 
-def _made_together(peers: Exchange, asked: Sequence[tuple[Piece, Cuts]], function: Any) -> tuple[Any, Any]:
+def _made_together(
+    peers: Exchange, asked: Sequence[tuple[Piece, Cuts]], function: Any, draws: Draws
+) -> tuple[Any, Any]:
     """The same, and how long the rows of every rank are; what is raised on one rank is raised on all."""
     made: dict[int, list[Any]] = {}
-    failure = None
+    lengths: dict[int, Any] = {}
+    failure: BaseException | None = None
     try:
-        made = _made(asked, function)
-    except Exception as error:
+        made = _made(asked, function, draws)
+        lengths = {at: row_tools.lengths(rows) for at, rows in made.items()}
+    except BaseException as error:  # an interrupt as well: the others wait for this rank
         failure = error
-    lengths = {at: row_tools.lengths(rows) for at, rows in made.items()}
     told = peers.gathered((told_by(failure), lengths), "what it made", _rows_text(asked), _key_of_asked(asked))
-    for rank, (said, _) in enumerate(told):
-        if said is not None:
-            words, trace = said
-            refusal = RemoteCallError(f"map failed on rank {rank}: {words}", method="map", rank=rank)
-            if failure is None:
-                refusal.add_note(f"on rank {rank}:\n{trace}")
-            raise refusal from failure
+    if failure is not None and not isinstance(failure, Exception):
+        raise failure
+    failed = {rank: said for rank, (said, _) in enumerate(told) if said is not None}
+    if failed:
+        rank = min(failed) if failure is None else peers.rank
+        words, trace = failed.pop(rank)
+        refusal = RemoteCallError(f"map failed on rank {rank}: {words}", method="map", rank=rank)
+        if failure is None:
+            refusal.add_note(f"on rank {rank}:\n{trace}")
+        note_others(refusal, [f"rank {one}: {text}" for one, (text, _) in failed.items()])
+        raise refusal from failure
     return made, {at: known for _, those in told for at, known in those.items()}
 
 

@@ -29,6 +29,8 @@ class Session:
     owns_ray: bool = False
     #: How many components were made so far, the same on every rank.
     made: int = 0
+    #: How many calls of `map` there were in local mode, the same on every rank.
+    mapped: int = 0
     #: Which Ray the job has begun on.
     ray: tuple[str, str] | None = None
 
@@ -36,6 +38,11 @@ class Session:
         """The number of the component that is made now."""
         self.made += 1
         return self.made - 1
+
+    def next_map(self) -> int:
+        """The number of the `map` that begins now."""
+        self.mapped += 1
+        return self.mapped - 1
 
     def check_group(self, name: object) -> None:
         """Refuses a group that was not initialized, naming those that were."""

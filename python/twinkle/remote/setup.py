@@ -90,7 +90,7 @@ def shutdown() -> None:
 
     Refused (`PlacementError`) inside a worker or a component's method, which would end what it runs in.
     """
-    if current.mode == "worker":
+    if current.mode == "worker" or current.thread is not None:
         raise PlacementError("a worker ends no job; call shutdown() where the script ends")
     _end()
 

@@ -15,10 +15,12 @@ __all__ = [
     "Told",
     "call_error",
     "check_timeout",
+    "note_others",
     "raise_told",
     "results_of",
     "rows_told",
     "told_by",
+    "who_of",
 ]
 
 #: How many workers a note or a message names.
@@ -119,9 +121,7 @@ def _raise_first(
         ) from cause
     made = call_error(method, told(at), found)
     others = [f"worker {told(index)['worker']}: {told_of(_cause(failure))}" for index, failure in failed[1:]]
-    if others:
-        more = f"\n... ({len(others)})" if len(others) > _SHOWN else ""
-        made.add_note("failed as well so far: " + "\n".join(others[:_SHOWN]) + more)
+    note_others(made, others)
     raise made from cause
 
 
@@ -150,7 +150,7 @@ def call_error(method: str, told: dict[str, Any], error: BaseException | str, tr
     Of another process it may be words and `trace` alone.
     """
     cause: Any = _cause(error)
-    who = f"worker {told['worker']}" if told["worker"] is not None else f"rank {told['rank']}"
+    who = who_of(told)
     coordinates = ", ".join(f"{axis}={index}" for axis, index in (told.get("coordinates") or {}).items())
     where = [
         text
@@ -190,11 +190,25 @@ def raise_told(
     """Raises what any rank has told; a rank that failed itself has its own cause to show, and its own interrupt."""
     if failure is not None and not isinstance(failure, Exception):
         raise failure
-    for one in [*([rank] if failure is not None else []), *range(len(told))]:
-        found = told[one]
-        if found is not None:
-            words, trace = found
-            raise call_error(method, place(one), failure or words, "" if failure else trace) from failure
+    failed = {one: found for one, found in enumerate(told) if found is not None}
+    if failed:
+        first = min(failed) if failure is None else rank
+        words, trace = failed.pop(first)
+        made = call_error(method, place(first), failure or words, "" if failure else trace)
+        note_others(made, [f"{who_of(place(one))}: {text}" for one, (text, _) in failed.items()])
+        raise made from failure
+
+
+def note_others(error: BaseException, others: Sequence[str]) -> None:
+    """Says in a note of an error what else had failed by then, each in words."""
+    if others:
+        more = f"\n... ({len(others)})" if len(others) > _SHOWN else ""
+        error.add_note("failed as well so far: " + "\n".join(others[:_SHOWN]) + more)
+
+
+def who_of(told: dict[str, Any]) -> str:
+    """Who failed, in words: a worker, or a rank that is none."""
+    return f"worker {told['worker']}" if told["worker"] is not None else f"rank {told['rank']}"
 
 
 def _fields(method: str, told: dict[str, Any], cause: Any) -> dict[str, Any]:
