@@ -317,7 +317,12 @@ class LockedError(Exception):
         self.lock = threading.Lock()
 
 
-ERRORS = {"odd": lambda: OddError(1, 2), "code": lambda: CodeError(5), "locked": lambda: LockedError("held")}
+ERRORS = {
+    "exit": lambda: SystemExit(3),
+    "odd": lambda: OddError(1, 2),
+    "code": lambda: CodeError(5),
+    "locked": lambda: LockedError("held"),
+}
 
 
 @dataclass

@@ -106,6 +106,15 @@ def test_an_error_that_cannot_be_sent_keeps_its_type_and_words(kind: str, words:
         handle.map(_odd)
 
 
+def test_a_method_that_would_end_its_process_fails_and_the_process_stays() -> None:
+    writer: Any = components.Writer(remote_group="cpu2")  # type: ignore[call-arg]
+    before = writer.pid()
+    with pytest.raises(RemoteCallError, match=r"(?m)raises failed on worker [01] .*: SystemExit: 3$") as caught:
+        writer.raises("exit")
+    assert "in raises" in caught.value.cause.trace
+    assert writer.pid() == before
+
+
 def _odd(_: Any) -> None:
     raise components.OddError(1, 2)
 

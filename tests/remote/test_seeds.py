@@ -39,7 +39,7 @@ def check(told: dict[str, Any], workers: int) -> None:
 def begun(local_ray: None) -> Iterator[Any]:
     def begin(mode: Any, **options: Any) -> None:
         twinkle.shutdown()
-        groups = [DeviceGroup("two", 2, "CPU"), DeviceGroup("other", 2, "CPU")]
+        groups = [DeviceGroup("two", 2, "CPU"), DeviceGroup("other", 2, "CPU"), DeviceGroup("single", 1, "CPU")]
         twinkle.initialize(mode, groups=groups, **{"seed": 7, **options})
 
     yield begin
@@ -110,6 +110,29 @@ def test_alone_maps_draw_apart_from_the_script_and_from_each_other(begun: Any) -
     Rolling().kept([0]).map(abs)
     assert mapped(Rolling())[0] == told[1]
     assert [*mine, alone[2]] == alone
+
+
+def test_on_ray_maps_draw_what_they_draw_in_local_mode_and_repeat_no_component(begun: Any) -> None:
+    begun("local")
+    told = mapped(Rolling())
+    begun("ray")
+    one = {"device_mesh": DeviceMesh.from_sizes(dp_size=1), "remote_group": "single"}
+    assert mapped(Rolling(**one)) == told
+    begun("ray")
+    rolls = Rolling(**TWO)
+    drawn = mapped(rolls)
+    check_maps(drawn)
+    numbers = {number for rows in drawn for row in rows for number in row}
+    assert numbers.isdisjoint(number for row in rolls.roll([0] * 4) for number in row)
+    begun("ray")
+    # A component goes on as if there had been no map.
+    rolls = Rolling(**TWO)
+    first = list(rolls.roll([0] * 4))
+    rolls.kept([0] * 4).map(lambda _: draw()).gather()
+    second = list(rolls.roll([0] * 4))
+    begun("ray")
+    rolls = Rolling(**TWO)
+    assert [list(rolls.roll([0] * 4)) for _ in range(2)] == [first, second]
 
 
 def test_alone_without_a_seed_or_after_the_job_a_map_draws_as_the_script_does(begun: Any) -> None:

@@ -1,7 +1,8 @@
-"""What the function of a `map` draws in local mode: numbers of its own, so that the script's go on alike on all ranks.
+"""What the function of a `map` draws: numbers of its own, the same on Ray and in local mode.
 
-A function runs where its rows are, on some ranks and not on others. Each piece of the rows has a seed of its own, from
-that of the job, the number of the `map` in the job, and the number of the piece; all who hold a piece draw alike.
+A function runs where its rows are: on some workers, or some ranks, and not on others, whose scripts go on alike. Each
+piece of the rows has a seed of its own, from that of the job, the number of the `map` in the job, and the number of the
+piece; all who hold a piece draw alike.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from twinkle.remote.session import current_session
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["draws_of_map"]
+__all__ = ["drawing", "draws_of_map", "seeds_of_map"]
 
 #: Keeps the seeds apart from those of components, which are numbered from 0.
 _MAPS = 2**64 - 1
@@ -34,12 +35,19 @@ def draws_of_map(*, launched: bool) -> Callable[[int], AbstractContextManager[No
     if session is None or (session.seed is None and not launched):
         return lambda piece: nullcontext()
     script = _told_by_script() if session.seed is None else session.seed
-    number = session.next_map()
-    return lambda piece: _drawing(script, hashed(script % 2**64, _MAPS, number, piece))
+    seeds = seeds_of_map(script)
+    return lambda piece: drawing(script, seeds(piece))
+
+
+def seeds_of_map(script: int) -> Callable[[int], int]:
+    """The seed of each piece in the `map` that begins now, in a job with this seed."""
+    session = current_session()
+    number = 0 if session is None else session.next_map()
+    return lambda piece: hashed(script % 2**64, _MAPS, number, piece)
 
 
 @contextmanager
-def _drawing(script: int, seed: int) -> Iterator[None]:
+def drawing(script: int, seed: int) -> Iterator[None]:
     """Inside, the generators are exchanged for others with this seed; those of accelerators stay a component's."""
     generators = Generators(script, 0, 0)
     generators.enter()

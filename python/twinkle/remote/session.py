@@ -29,7 +29,7 @@ class Session:
     owns_ray: bool = False
     #: How many components were made so far, the same on every rank.
     made: int = 0
-    #: How many calls of `map` there were in local mode, the same on every rank.
+    #: How many calls of `map` there were, the same on every rank.
     mapped: int = 0
     #: Which Ray the job has begun on.
     ray: tuple[str, str] | None = None

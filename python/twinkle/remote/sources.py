@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from twinkle.plan import route
 from twinkle.remote.counting import traffic
+from twinkle.remote.drawing import seeds_of_map
 from twinkle.remote.handle import Piece, Store, replaced
 from twinkle.remote.handover import Cuts, hand_over
 from twinkle.remote.pickling import packed, travelling
@@ -44,10 +45,17 @@ class Keeper:
         deadline = Deadline(timeout)
         with travelling(function, "map", "the function"):
             blob = packed(function)
+        pieces = [piece for piece, _ in asked]
         calls = [(piece, cuts, *holder) for piece, cuts in asked for holder in piece.store.holders[piece.shard]]
+        # Replicas draw alike, by the number of their piece.
+        places = [at for at, piece in enumerate(pieces) for _ in piece.store.holders[piece.shard]]
+        script = pieces[0].store.keeper.component.group.seed
+        seeds = None if script is None else seeds_of_map(script)
         references = [
-            _host(piece, worker, "map").mapped.remote(reference, piece.leaf, cuts, blob, _expected(piece))
-            for piece, cuts, worker, reference in calls
+            _host(piece, worker, "map").mapped.remote(
+                reference, piece.leaf, cuts, blob, _expected(piece), None if seeds is None else seeds(at)
+            )
+            for (piece, cuts, worker, reference), at in zip(calls, places, strict=True)
         ]
         found = results_of(references, deadline, "map", lambda at: _told(calls[at][0], calls[at][2]))
         holders: dict[Piece, list[tuple[int, Any]]] = {}
@@ -55,7 +63,6 @@ class Keeper:
         for (piece, _, worker, _), ((reference,), known) in zip(calls, found, strict=True):
             holders.setdefault(piece, []).append((worker, reference))
             lengths[piece] = known
-        pieces = [piece for piece, _ in asked]
         return replaced(pieces, [tuple(holders[piece]) for piece in pieces], [lengths[piece] for piece in pieces])
 
 

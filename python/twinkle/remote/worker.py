@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from twinkle.errors import PlanError
 from twinkle.remote import rows
 from twinkle.remote.arguments import check_travels, filled
+from twinkle.remote.drawing import drawing
 from twinkle.remote.failing import sendable_errors
 from twinkle.remote.lookups import Leaf
 from twinkle.remote.masking import Delivery
@@ -22,14 +23,14 @@ from twinkle.remote.ownership import copied
 from twinkle.remote.parcels import digest_of
 from twinkle.remote.pickling import Packed, light, stuck, travelling, unpacked
 from twinkle.remote.results import Cut, split_result
-from twinkle.remote.seeding import Generators, seed_loaded, seed_of
+from twinkle.remote.seeding import Generators, seed_loaded
 from twinkle.remote.shares import Share, set_share
 from twinkle.remote.signature import method_of
 from twinkle.remote.trees import SCALARS
 from twinkle.runtime import current
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from twinkle.mesh import DeviceMesh
     from twinkle.plan import Layout
@@ -143,9 +144,6 @@ class Host:
     def __init__(self) -> None:
         self.components: dict[str, _Component] = {}
         self.seed: int | None = None
-        #: The seed of what is drawn outside of components, by the function of a `map`, and which libraries have it.
-        self.own_seed: int | None = None
-        self.seeded: Collection[str] = ()
         #: Whose generators are in place: those of the component that ran last, which mostly runs next.
         self.drawing: Generators | None = None
 
@@ -172,8 +170,6 @@ class Host:
         if self.seed is not None:
             data_rank = mesh.data_rank_of(mesh.rank_at(positions[0])) or 0
             generators = Generators(self.seed, number, data_rank)
-            self.own_seed = seed_of(self.seed, number, data_rank)
-            self.seeded = seed_loaded(self.own_seed)
         with generators.building() if generators else nullcontext():
             instance = construct(kind, args, kwargs, offered)
         self.components[name] = _Component(instance, positions, mesh, generators)
@@ -241,18 +237,18 @@ class Host:
         return list(map(Packed, cut))
 
     @sendable_errors
-    def mapped(
-        self, found: Stored, leaf: int, cuts: Cuts, function: bytes, expected: tuple[int, int]
+    def mapped(  # noqa: PLR0917 - one call, spelled out
+        self, found: Stored, leaf: int, cuts: Cuts, function: bytes, expected: tuple[int, int], seed: int | None
     ) -> tuple[list[Any], list[int] | None]:
-        """Applies a function to stored rows and keeps the results here."""
+        """Applies a function, which draws by the seed, to stored rows and keeps the results here."""
         import ray
 
         _check_piece(found, expected)
         apply = pickle.loads(function)
         self._draw_from(None)
-        self.seeded = seed_loaded(self.own_seed, self.seeded)
         own = copied(rows.take(found.leaves[leaf].opened(own=False), cuts))
-        made = [apply(row) for row in rows.each(own)]
+        with nullcontext() if seed is None else drawing(self.seed or 0, seed):
+            made = [apply(row) for row in rows.each(own)]
         with travelling(made, "map", "its result"):
             return [ray.put(stored(found.identity, found.shard, [made]))], rows.lengths(made)
 
