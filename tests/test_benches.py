@@ -36,6 +36,12 @@ def test_each_other_side_is_a_multiple_of_twinkle() -> None:
     assert ratios.table(ratios.from_pytest(report)).splitlines()[2:] == ["| g, 8 ranks | 1.5 µs | NumPy | 3 µs | 2 |"]
 
 
+def test_sides_that_one_bench_measures_in_turns_are_sides_as_any_other() -> None:
+    report = {"benchmarks": [bench("g", "twinkle", 9.0)]}
+    report["benchmarks"][0]["extra_info"]["medians"] = {"by hand": 3e-6, "twinkle": 1.5e-6}
+    assert ratios.table(ratios.from_pytest(report)).splitlines()[2:] == ["| g | 1.5 µs | by hand | 3 µs | 2 |"]
+
+
 def test_a_question_without_another_side_has_a_row_of_its_own() -> None:
     assert ratios.table({"g": {"twinkle": 2e-9}}).splitlines()[2:] == ["| g | 2 ns | | | |"]
 

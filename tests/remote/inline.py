@@ -74,6 +74,7 @@ class InlineGroup:
     def __init__(self, workers: int) -> None:
         self.hosts = [InlineHost() for _ in range(workers)]
         self.order = nullcontext()
+        self.seed: int | None = None
 
     def check_alive(self, method: str) -> None: ...
 

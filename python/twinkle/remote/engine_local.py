@@ -27,6 +27,7 @@ from twinkle.remote.handover import hand_over
 from twinkle.remote.keeping import Keeper, check_ranks, described, key_of
 from twinkle.remote.lookups import Leaf, check_alike
 from twinkle.remote.masking import Delivery
+from twinkle.remote.messages import Reply, Request
 from twinkle.remote.results import combined
 from twinkle.remote.seeding import Generators
 from twinkle.remote.session import current_session
@@ -34,7 +35,7 @@ from twinkle.remote.signature import method_of
 from twinkle.remote.split import alike, end_to_end, layout_of
 from twinkle.remote.turns import turn
 from twinkle.remote.waiting import Deadline, raise_told, rows_told, told_by
-from twinkle.remote.worker import Reply, Request, run
+from twinkle.remote.worker import run
 from twinkle.runtime import current
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from twinkle.remote.arguments import Part, Prepared, dispatched, prepare
 from twinkle.remote.counting import traffic
 from twinkle.remote.handle import Sharded, Store
 from twinkle.remote.lookups import Leaf, check_alike
+from twinkle.remote.messages import Fill, Reply, Request
 from twinkle.remote.results import combined
 from twinkle.remote.sending import (
     columns_of,
@@ -34,7 +35,6 @@ from twinkle.remote.sending import (
 from twinkle.remote.sources import Keeper, Plan, Sources, cut_at_source
 from twinkle.remote.split import alike, end_to_end, layout_of
 from twinkle.remote.waiting import Deadline, Told, results_of, rows_told
-from twinkle.remote.worker import Fill, Reply, Request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -233,7 +233,7 @@ class _Call:
                 # Every argument of a call costs: what is small travels in one.
                 apart = {at: one for at, one in enumerate(beside) if not isinstance(one, bytes | None)}
                 inline = [None if at in apart else one for at, one in enumerate(beside)]
-                message = pickle.dumps((tuple(vars(request).values()), inline, tuple(apart)), protocol=5)
+                message = pickle.dumps((request.told(), inline, tuple(apart)), protocol=5)
                 self.waiting = True
                 references.append(hosts[worker].call.remote(message, *apart.values(), *sources.references))
         found = results_of(references, self.deadline, self.declaration.name, told, self._maker)

@@ -26,6 +26,8 @@ _TEXTS = {"U": "str", "S": "bytes"}
 
 def count(value: Any) -> int | None:
     """How many rows a value holds; None for what holds none: numbers, texts, mappings, arrays of no dimension."""
+    if type(value) is list:
+        return len(value)
     if isinstance(value, (list, tuple, range)):
         # A named tuple is a record, whose fields may be columns.
         return None if hasattr(value, "_fields") else len(value)
@@ -111,7 +113,7 @@ def lengths(value: Any) -> list[int] | None:
 
 def kind(value: Any) -> str:
     """What rows are, in the words by which rows that can be joined are alike."""
-    if isinstance(value, range):
+    if type(value) is list or isinstance(value, range):
         return "list"
     layout = torch_layout(value)
     if layout is not None:

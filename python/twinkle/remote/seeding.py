@@ -77,7 +77,8 @@ class Generators:
 
     def freshen(self) -> None:
         """Seeds what has been loaded since; for who has entered."""
-        self._seeded = seed_loaded(self._own, self._seeded)
+        if len(self._seeded) < len(_LIBRARIES):
+            self._seeded = seed_loaded(self._own, self._seeded)
 
     def leave(self) -> None:
         """Puts the generators outside back. The inverse of `enter`."""

@@ -9,10 +9,10 @@ from twinkle.remote.counting import traffic
 from twinkle.remote.drawing import seeds_of_map
 from twinkle.remote.handle import Piece, Store, replaced
 from twinkle.remote.handover import Cuts, hand_over
+from twinkle.remote.messages import Fill
 from twinkle.remote.pickling import packed, travelling
 from twinkle.remote.waiting import Deadline, results_of
 from twinkle.remote.widening import rule_as_given
-from twinkle.remote.worker import Fill
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

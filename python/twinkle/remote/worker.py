@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from twinkle.errors import PlanError
@@ -19,9 +19,10 @@ from twinkle.remote.drawing import drawing
 from twinkle.remote.failing import sendable_errors
 from twinkle.remote.lookups import Leaf
 from twinkle.remote.masking import Delivery
+from twinkle.remote.messages import Fill, Reply, Request
 from twinkle.remote.ownership import copied
 from twinkle.remote.parcels import digest_of
-from twinkle.remote.pickling import Packed, light, stuck, travelling, unpacked
+from twinkle.remote.pickling import Packed, light, stuck, travelling
 from twinkle.remote.results import Cut, split_result
 from twinkle.remote.seeding import Generators, seed_loaded
 from twinkle.remote.shares import Share, set_share
@@ -33,11 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from twinkle.mesh import DeviceMesh
-    from twinkle.plan import Layout
     from twinkle.remote.handover import Cuts
     from twinkle.remote.signature import Declaration
 
-__all__ = ["Host", "Reply", "Request", "Stored", "run"]
+__all__ = ["Host", "Stored", "run"]
 
 
 #: What a reply may say that nobody's class is in.
@@ -60,75 +60,6 @@ def stored(identity: int, shard: int, leaves: Sequence[Any]) -> Stored:
     return Stored(identity, shard, list(map(Packed, leaves)), max(counts, default=0))
 
 
-@dataclass(eq=False)
-class Fill:
-    """How one slot is filled: pieces in order, then pads, each a local row or a piece.
-
-    A piece is `(which object, leaf, cut)`. Without pieces the rows are entry `plain` of what the driver cut;
-    `parts` are the fills of a zip.
-    """
-
-    name: str
-    plain: int | None = None
-    #: How many of the plain rows are no pads, where there are some.
-    real: int | None = None
-    pieces: tuple[tuple[int, int, tuple[int, int]], ...] = ()
-    pads: tuple[Any, ...] = ()
-    #: What pieces of different widths are widened by, as (key, pad_values).
-    rule: tuple[str, Mapping[str, Any] | None] = ("", None)
-    parts: tuple[Fill, ...] = ()
-    absent: bool = False
-
-
-@dataclass(eq=False)
-class Request:
-    """One call of one worker, without the rows."""
-
-    component: str
-    method: str
-    fills: tuple[Fill, ...]
-    shard: int
-    #: The pickled layout of the call's rows, which few methods ask for.
-    layout: bytes | None
-    #: Whether the result's rows stay here, come back, or (None) are dropped since another worker's are collected.
-    keep: bool | None
-    #: The shard and layout fingerprint that the result's rows are stored under.
-    identity: int
-    #: What each piece that arrives must be: (layout fingerprint, shard).
-    expected: tuple[tuple[int, int], ...]
-    digest: bool = False
-
-
-@dataclass(eq=False)
-class Reply:
-    """What a worker says about its result: everything but the rows, and where the rows are."""
-
-    #: Packed while it travels: Ray's own pickling would define the classes of a script anew in the driver.
-    rest: Any
-    names: list[str]
-    counts: list[int | None]
-    lengths: list[list[int] | None]
-    #: A list of references to `Stored`, or of the rows themselves, or None.
-    rows: Any
-    digest: bytes | None
-    received: int
-    #: Where the rows are kept as one piece per shard of a layout of their own.
-    layout: Layout | None = None
-    #: What the rows of each leaf are.
-    kinds: tuple[str, ...] = ()
-
-    @staticmethod
-    def arrived(found: Any) -> Reply:
-        """The reply that a worker has sent, with what it says opened."""
-        made = unpacked(found)
-        reply = made if isinstance(made, Reply) else Reply(*made)
-        if isinstance(reply.rest, Packed):
-            reply.rest = unpacked(reply.rest)
-        if reply.rows and isinstance(reply.rows[0], Packed):
-            reply.rows = list(map(unpacked, reply.rows))
-        return reply
-
-
 @dataclass(frozen=True, eq=False)
 class _Component:
     instance: Any
@@ -136,6 +67,8 @@ class _Component:
     mesh: DeviceMesh
     #: What it draws from; None where nothing is seeded.
     generators: Generators | None = None
+    #: Its methods that were called before, each with what it declares.
+    methods: dict[str, tuple[Declaration, Any]] = field(default_factory=dict)
 
 
 class Host:
@@ -182,7 +115,7 @@ class Host:
     def call(self, message: bytes, *given: Any) -> Any:
         """Runs one method; `given` are the arguments that were too large for the message, then the pieces."""
         asked, shared, apart = pickle.loads(message)
-        request = Request(*asked)
+        request = Request.arrived(asked)
         for at, blob in zip(apart, given, strict=False):
             shared[at] = blob
         (template, plain, request.layout), pieces = shared, given[len(apart) :]
@@ -193,7 +126,9 @@ class Host:
             _check_piece(piece, expected)
         args, kwargs = (None, {}) if template is None else pickle.loads(template)
         found = None if plain is None else pickle.loads(plain)
-        declaration, method = method_of(type(component.instance), request.method)
+        if request.method not in component.methods:
+            component.methods[request.method] = method_of(type(component.instance), request.method)
+        declaration, method = component.methods[request.method]
         delivery, opened = Delivery(declaration), _Opened(pieces)
         values = [_filled(fill, found, opened, delivery) for fill in request.fills]
         delivery.settled()
@@ -314,7 +249,7 @@ def run(  # noqa: PLR0917 - one call, spelled out
 def _brought(request: Request, reply: Reply) -> Any:
     """A reply with its rows in it."""
     try:
-        made = light(tuple(vars(reply).values()))
+        made = light(reply.told())
         if isinstance(made, Packed) and made.head is None:
             # There are references of Ray's in it, which it pickles itself: nothing else is left to it.
             reply.rest, reply.rows = Packed(reply.rest), reply.rows and list(map(Packed, reply.rows))
