@@ -120,19 +120,32 @@ def test_a_flat_sequence_of_ids_or_a_conversation_is_one_row(two: Any, value: An
 
 
 UNCLEAR: list[dict[str, Any]] = [
-    {"input_ids": [11, 12, 13, 14], "labels": [1, 2, 3, 4]},
-    {"input_ids": range(4), "more": {"labels": np.arange(4)}},
-    {"input_ids": np.arange(4), "labels": np.arange(4)},
-    {"input_ids": torch.arange(4), "labels": deque(range(4))},
     {"messages": ["a", "b", "c", "d"], "labels": (1, 2, 3, 4)},
+    {"messages": ("a", "b", "c", "d"), "more": {"labels": np.arange(4)}},
+    {"messages": ["a", "b", "c", "d"], "labels": deque(range(4)), "scores": torch.arange(4)},
 ]
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"input_ids": [11, 12, 13, 14], "labels": [1, 2, 3, 4]},
+        {"input_ids": range(4), "labels": np.arange(4)},
+        {"input_ids": torch.arange(4), "labels": [1, 2, 3, 4]},
+    ],
+)
+def test_flat_ids_and_labels_as_long_are_one_row_however_empty_shards_are_filled(two: Any, value: Any) -> None:
+    row = feeding.plain(dict(value))
+    for given in (value, Global(value)):
+        assert two.sparse(given) == [row, []]
+        assert two.padded(given) == [row, {**row, "labels": [-100] * 4}]
+
+
 @pytest.mark.parametrize("value", UNCLEAR)
-def test_what_may_be_one_row_or_columns_of_numbers_is_neither_repeated_nor_left_to_one_worker(
+def test_what_may_be_one_row_or_columns_of_texts_is_neither_repeated_nor_left_to_one_worker(
     two: Any, value: Any
 ) -> None:
-    words = r"1 row over 2 data shards; batch may be one row, or 4 in columns, as its (input_i|messag).*Rows\(x\)"
+    words = r"1 row over 2 data shards; batch may be one row, or 4 in columns, as its messag.*Rows\(x\)"
     for given in (value, Global(value)):
         for call in (two.sparse, two.padded):
             with pytest.raises(PlanError, match=words):

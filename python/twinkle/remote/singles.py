@@ -2,7 +2,7 @@
 
 A mapping with `messages` or `input_ids` is told by what it holds, never by a length: a conversation or a flat sequence
 of ids is one row, handles are columns, and conversations or sequences of ids one after another are a batch, which is
-columns where somebody has said that it is rows. What would be one row may be columns of numbers, or of texts, as well:
+columns where somebody has said that it is rows. Texts in the place of messages may be a column of prompts as well:
 where that makes a difference a call is refused.
 """
 
@@ -65,10 +65,13 @@ def _told(value: Mapping[Any, Any]) -> list[str]:
 
 
 def _columns(value: Mapping[Any, Any]) -> int | None:
-    """How many rows the values of what looks like one row are columns of, if they may be; a conversation is none."""
-    talk = value.get("messages", ())
+    """How many rows the values of what looks like one row are columns of, if they may be: where messages are texts.
+
+    A conversation is none, nor are flat ids, which labels and masks of one row are as long as.
+    """
+    talk = value.get("messages")
     found = _lengths(value)
-    if len(found) != 1 or not all(isinstance(message, _TEXTS) for message in talk):
+    if talk is None or len(found) != 1 or not all(isinstance(message, _TEXTS) for message in talk):
         return None
     (rows,) = found
     return rows if rows is not None and rows > 1 else None
