@@ -15,6 +15,7 @@ import numpy as np
 
 from tests.waiting import wait_for
 from twinkle import DeviceMesh, Rows, remote_class, remote_function
+from twinkle.plan import Layout
 from twinkle.remote import share
 
 SHOWN = re.compile("VISIBLE|HCCL|WORLD_SIZE|LOCAL_RANK")
@@ -37,6 +38,11 @@ class Holder:
 
     def __init__(self, held: Any) -> None:
         self.held = held
+
+
+def every(rows: int, shards: int) -> Layout:
+    """Deals rows out one by one, which takes a number for each row to say."""
+    return Layout.explicit([list(range(shard, rows, shards)) for shard in range(shards)])
 
 
 @remote_class()
@@ -208,6 +214,11 @@ class Echo:
         return [(rank, at) for at in range(count + rank)]
 
     # Padding.
+
+    @remote_function(dispatch="slice_dp", collect="none", split=every)
+    def dealt(self, rows: Any) -> Any:
+        """Whether each row has its number in the whole call, of rows that are their numbers."""
+        return share().rows == list(rows)
 
     @remote_function(dispatch="slice_dp", collect="flatten", split="pad", loss_mask="labels", sync=True)
     def padded(self, rows: Any) -> Any:

@@ -162,6 +162,19 @@ def test_a_large_argument_that_everybody_gets_is_stored_once(counted: Any) -> No
     assert calls["put"] == 1
 
 
+def test_a_layout_that_is_large_is_stored_once_for_all_workers(counted: Any) -> None:
+    import ray
+
+    component = echo("cpu8", dp=8)
+    component.identity()
+    calls = counted((ray, "put"))
+    assert component.dealt(list(range(80))) == [True] * 8
+    assert calls["put"] == 0
+    assert component.dealt(list(range(40_000))) == [True] * 8
+    # One for the layout; the rows of each shard have one worker.
+    assert calls["put"] == 1
+
+
 # Design rule 7: what a piece is made for is checked where it arrives.
 
 
